@@ -1,0 +1,1 @@
+"""Weights in and out of every format, through one pipe."""

@@ -1,0 +1,1 @@
+"""How parameters are cut over ranks."""

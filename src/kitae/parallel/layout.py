@@ -1,0 +1,72 @@
+"""Which part of which full tensor each rank holds: the one table that everything about ranks follows from.
+
+A full tensor is the one of the Hugging Face checkpoint. It is looked at through a *view* (a reshape, such as
+[heads, head_dim, hidden]); a rank holds a *box* of that view. A local parameter is a list of such pieces, each
+reshaped to its local shape and concatenated along `concat_dim`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Initial = Literal["normal", "zeros", "ones"]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangular part of a tensor: `start[i] <= index[i] < start[i] + shape[i]`."""
+
+    start: Shape
+    shape: Shape
+
+    @classmethod
+    def whole(cls, shape: Shape) -> Box:
+        """The box that is all of a tensor of `shape`."""
+        return cls((0,) * len(shape), tuple(shape))
+
+    def slices(self) -> tuple[slice, ...]:
+        """Indices that cut the box out of a tensor."""
+        return tuple(slice(start, start + size) for start, size in zip(self.start, self.shape, strict=True))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One full tensor's contribution to a local parameter."""
+
+    tensor: str
+    """Name of the full tensor."""
+    full_shape: Shape
+    """Its shape in the checkpoint."""
+    view: Shape
+    """The shape it is looked at through; as many elements as `full_shape`."""
+    box: Box
+    """What this rank holds of the view; may be empty when the rank holds only padding."""
+    local_shape: Shape
+    """Shape of the piece inside the local parameter. Rows beyond the box's are padding, filled with zeros."""
+    replicas: int = 1
+    """How many ranks hold the same box; a norm over all ranks divides by it."""
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """A local parameter of one rank: its pieces, how it starts, and whether it is decayed."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+    concat_dim: int = 0
+    initial: Initial = "normal"
+    decay: bool = True
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the local parameter."""
+        shape = list(self.pieces[0].local_shape)
+        shape[self.concat_dim] = sum(piece.local_shape[self.concat_dim] for piece in self.pieces)
+        return tuple(shape)
+
+
+LayoutTable = Callable[[int, int], list[ParameterLayout]]
+"""`table(tp_size, tp_rank)`: the local parameters of one rank."""

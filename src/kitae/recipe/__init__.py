@@ -1,0 +1,1 @@
+"""The recipe: one YAML file that names a whole job."""

@@ -1,0 +1,163 @@
+"""Where the model, the tokenizer and the text come from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from kitae.recipe.base import Section
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+def exactly_one(section: Section, fields: tuple[str, ...]) -> None:
+    """Raise `ValueError` unless exactly one of `fields` is set in `section`."""
+    given = [name for name in fields if getattr(section, name) is not None]
+    if len(given) != 1:
+        found = f"found {' and '.join(given)}" if given else "found none"
+        raise ValueError(f"give exactly one of {', '.join(fields)}; {found}")
+
+
+class ShapeConfig(Section):
+    """Sizes of a model that starts from random weights; each overrides the preset's value."""
+
+    vocab_size: Positive | None = None
+    """Rows of the embedding; taken from the tokenizer when left out."""
+    hidden_size: Positive | None = None
+    """Width of the residual stream."""
+    intermediate_size: Positive | None = None
+    """Width of the gated MLP."""
+    num_layers: Positive | None = None
+    """Number of decoder blocks."""
+    num_heads: Positive | None = None
+    """Query heads."""
+    num_kv_heads: Positive | None = None
+    """Key and value heads; divides num_heads."""
+    head_dim: Positive | None = None
+    """Size of one head; hidden_size / num_heads when left out."""
+    max_positions: Positive | None = None
+    """Longest sequence the model is made for."""
+    rope_theta: Annotated[float, Field(gt=0)] | None = None
+    """Base of the rotary position embedding."""
+    tie_embeddings: bool | None = None
+    """Whether the output head is the embedding."""
+
+
+class ModelConfig(Section):
+    """The model to start from: exactly one of folder, hub, named, run or preset."""
+
+    folder: str | None = None
+    """A Hugging Face folder: config.json with .safetensors or .bin weights."""
+    hub: str | None = None
+    """A Hugging Face Hub id, owner/name. Only this makes kitae contact the Hub."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub id."""
+    named: str | None = None
+    """A model of kitae's catalogue that arrives in a package, such as smollm2-135m."""
+    run: str | None = None
+    """A kitae run or one of its checkpoints: weights only; optimizer, data position and steps start anew."""
+    preset: str | None = None
+    """A model shape of kitae's catalogue, with random weights."""
+    shape: ShapeConfig | None = None
+    """Changes to the preset's sizes."""
+
+    @model_validator(mode="after")
+    def _check(self) -> ModelConfig:
+        exactly_one(self, ("folder", "hub", "named", "run", "preset"))
+        if self.revision is not None and self.hub is None:
+            raise ValueError("revision has no effect without hub")
+        if self.shape is not None and self.preset is None:
+            raise ValueError("shape has no effect without preset: a pretrained model has its own sizes")
+        return self
+
+
+class TokenizerConfig(Section):
+    """Where the tokenizer comes from: exactly one of folder, hub or named."""
+
+    folder: str | None = None
+    """A folder with tokenizer.json (or files that transformers can turn into one)."""
+    hub: str | None = None
+    """A Hugging Face Hub id."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub id."""
+    named: str | None = None
+    """A model of kitae's catalogue whose tokenizer is used."""
+
+    @model_validator(mode="after")
+    def _check(self) -> TokenizerConfig:
+        exactly_one(self, ("folder", "hub", "named"))
+        if self.revision is not None and self.hub is None:
+            raise ValueError("revision has no effect without hub")
+        return self
+
+
+class SourceConfig(Section):
+    """A source of documents: exactly one of path or hub."""
+
+    path: str | None = None
+    """A file, a folder or a glob, relative to the recipe's folder."""
+    hub: str | None = None
+    """A data set on the Hugging Face Hub, owner/name."""
+    name: str | None = None
+    """Configuration of the Hub data set."""
+    revision: str | None = None
+    """Branch, tag or commit of the Hub data set."""
+    split: str = "train"
+    """Split of a Hub data set or of a saved `datasets` folder."""
+    format: Literal["auto", "text", "jsonl", "parquet", "datasets"] = "auto"
+    """Kind of the files; auto goes by their endings."""
+    text_field: str = "text"
+    """Field or column that holds the document."""
+    document: Literal["file", "line", "paragraph"] = "file"
+    """What one document of a text file is: the file, a line, or a block between blank lines."""
+
+    @model_validator(mode="after")
+    def _check(self) -> SourceConfig:
+        exactly_one(self, ("path", "hub"))
+        if self.hub is None and (self.name is not None or self.revision is not None):
+            raise ValueError("name and revision have no effect without hub")
+        return self
+
+
+class HeldoutConfig(Section):
+    """Text that is never trained on: a share of the training documents, or sources of its own."""
+
+    fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of the training documents to hold out, chosen by a hash of each document."""
+    sources: list[SourceConfig] | None = None
+    """Sources that hold only held-out text."""
+
+    @model_validator(mode="after")
+    def _check(self) -> HeldoutConfig:
+        exactly_one(self, ("fraction", "sources"))
+        if self.sources is not None and not self.sources:
+            raise ValueError("sources is empty")
+        return self
+
+
+class DataConfig(Section):
+    """Text, and how it becomes rows of tokens."""
+
+    train: Annotated[list[SourceConfig], Field(min_length=1)]
+    """Sources to train on."""
+    heldout: HeldoutConfig | None = None
+    """Held-out text; without it nothing is evaluated."""
+    tokenizer: TokenizerConfig | Literal["auto"] = "auto"
+    """The tokenizer; auto takes the model's own."""
+    sequence_length: Annotated[int, Field(ge=2)] = 512
+    """Tokens in a row."""
+    bos: Literal["auto", "always", "never"] = "auto"
+    """Put the tokenizer's begin token before each document; auto does what the tokenizer itself does."""
+    eos: Literal["auto", "always", "never"] = "auto"
+    """Put the tokenizer's end token behind each document; auto does so when the tokenizer has one."""
+    document_mask: bool = True
+    """Documents that share a row do not see each other, and positions restart at each of them."""
+    normalisation: Literal["none", "nfc", "nfkc"] = "none"
+    """Unicode normalisation of the text before tokenisation; changed documents are counted in the data card."""
+    on_bad_line: Literal["stop", "skip"] = "stop"
+    """What a broken line does: stop with its file and number, or be skipped, counted and reported."""
+    remainder: Literal["drop", "pad"] = "drop"
+    """The tokens left after the last full training row: dropped and reported, or padded into one more row."""
+    workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Tokeniser processes; 0 works in the main process, auto goes by cores and size of the text."""
