@@ -1,0 +1,1 @@
+"""Models: their configuration, parameter tables, forward pass and initialisation."""
