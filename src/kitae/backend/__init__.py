@@ -1,0 +1,1 @@
+"""What a machine must offer, and the table of machines that kitae knows."""

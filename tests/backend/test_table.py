@@ -1,0 +1,99 @@
+import resource
+
+import pytest
+import torch
+
+from kitae.backend import cpu
+from kitae.backend.cuda import CudaBackend
+from kitae.backend.table import BACKENDS, available, select
+from kitae.errors import RecipeError
+
+
+def test_the_cpu_is_always_there():
+    backend = select("cpu")
+    assert (backend.name, backend.device.type, backend.default_precision) == ("cpu", "cpu", "fp32")
+    assert "cpu" in available()
+    backend.synchronize()
+    backend.boundary()
+
+
+def test_without_a_name_the_first_available_is_taken():
+    assert select().name == available()[0]
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(RecipeError, match=r"backend 'tpu' cannot be used.*none of that name.*cpu"):
+        select("tpu")
+
+
+def test_an_unavailable_backend_says_why(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert CudaBackend.unavailable() is not None
+    with pytest.raises(RecipeError, match=r"'cuda' cannot be used: torch sees no CUDA device; .* cpu"):
+        select("cuda")
+
+
+def test_every_row_is_complete():
+    for name, backend in BACKENDS.items():
+        assert backend.name == name
+        assert backend.default_precision in ("fp32", "bf16")
+        assert not backend.__abstractmethods__
+
+
+def test_peak_memory_covers_what_was_held_and_agrees_with_the_kernel():
+    backend = select("cpu")
+    before = backend.memory_bytes()
+    block = torch.ones(16 << 20)
+    assert backend.memory_bytes() >= max(before, block.nbytes)
+    reported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert backend.memory_bytes() == pytest.approx(reported, rel=0.05)
+
+
+def test_peak_memory_without_proc(monkeypatch, tmp_path):
+    backend = select("cpu")
+    known = backend.memory_bytes()
+    monkeypatch.setattr(cpu, "_STATUS", tmp_path / "none")
+    assert backend.memory_bytes() == pytest.approx(known, rel=0.05)
+
+
+def test_peak_flops_is_measured_once():
+    backend = select("cpu")
+    peak = backend.peak_flops(torch.float32)
+    assert 1e8 < peak < 1e14
+    assert backend.peak_flops(torch.float32) == peak
+    assert backend.peak_flops(torch.bfloat16) > 1e7
+
+
+def test_fp32_products_stay_fp32():
+    """Whatever multiplies: factors with more bits than bf16 has are not rounded."""
+    select("cpu")
+    assert cpu._products_are_exact()
+    left, right = torch.randn(300, 200), torch.randn(200, 500)
+    exact = left.double() @ right.double()
+    assert ((left @ right).double() - exact).abs().max() < 2e-5 * exact.abs().max()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_rounded_products_are_not_routed(monkeypatch, exact):
+    settings = torch.backends.mkldnn.matmul
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(cpu, "_products_are_exact", lambda: exact)
+    before = settings.fp32_precision
+    try:
+        settings.fp32_precision = "ieee"
+        assert cpu.route_products.__wrapped__() is exact
+        assert settings.fp32_precision == ("bf16" if exact else "ieee")
+    finally:
+        settings.fp32_precision = before
+
+
+@pytest.mark.parametrize("feature", ["tiles", "no avx512", "no onednn"])
+def test_processors_where_rounding_is_possible_are_left_alone(monkeypatch, feature):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: feature == "tiles")
+    monkeypatch.setattr(
+        torch.backends.cpu, "get_cpu_capability", lambda: "AVX2" if feature == "no avx512" else "AVX512"
+    )
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: feature != "no onednn")
+    assert cpu.route_products.__wrapped__() is False
