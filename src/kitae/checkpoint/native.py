@@ -1,0 +1,181 @@
+"""kitae's own checkpoints: a folder of safetensors files that hold boxes of full tensors, and a manifest.
+
+Any number of writers, each with whatever boxes it holds, can fill one; a reader asks for any box and gets
+it put together from those that it meets. There is no pickle. A tensor stored whole has its own name as key,
+so the files of a checkpoint that one process wrote can be opened with the safetensors package alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import torch
+
+from kitae.checkpoint.coverage import intersect, within
+from kitae.checkpoint.manifest import (
+    WAY_OUT,
+    Manifest,
+    StoredBox,
+    StoredFile,
+    StoredTensor,
+    read_manifest,
+)
+from kitae.checkpoint.native_plan import PlannedFile, in_order, plan_files
+from kitae.checkpoint.pipe import TensorInfo
+from kitae.checkpoint.publish import HashedFile
+from kitae.checkpoint.safetensors_file import SafetensorsFile
+from kitae.errors import WeightsError
+from kitae.parallel.layout import Box
+
+MAX_FILE_BYTES = 4 << 30
+
+
+class NativeSource:
+    """The tensors of one kind in a checkpoint folder; file contents are read when a box is asked for."""
+
+    def __init__(self, folder: Path, kind: str = "weights", manifest: Manifest | None = None) -> None:
+        manifest = manifest or read_manifest(folder)
+        if kind not in manifest.tensors:
+            held = ", ".join(manifest.tensors) or "nothing"
+            raise WeightsError(f"{folder} holds no tensors of kind {kind!r}; it holds {held}")
+        self._folder = folder
+        self._stored = manifest.tensors[kind]
+        self._files: dict[str, SafetensorsFile] = {}
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor's shape and dtype."""
+        return {name: stored.info for name, stored in self._stored.items()}
+
+    def read(self, name: str, box: Box | None = None) -> torch.Tensor:
+        """The box of a tensor (all of it by default), in memory of its own."""
+        if name not in self._stored:
+            raise WeightsError(f"{self._folder} holds no tensor {name}; it holds {len(self._stored)} others")
+        stored = self._stored[name]
+        wanted = box or Box.whole(stored.info.shape)
+        if not _inside(wanted, stored.info):
+            raise WeightsError(
+                f"tensor {name} of shape {stored.info.shape} has no part at {wanted.start} of {wanted.shape}"
+            )
+        result = torch.empty(wanted.shape, dtype=stored.info.dtype)
+        for part in stored.boxes:
+            shared = intersect(part.box, wanted)
+            if shared is not None:
+                result[within(shared, wanted)] = self._part(part, stored.info)[within(shared, part.box)]
+        return result
+
+    def _part(self, part: StoredBox, info: TensorInfo) -> torch.Tensor:
+        """A view of the file: reading a corner of it reads only that corner."""
+        file = self._open(part.file)
+        if file.tensors.get(part.key) != TensorInfo(part.box.shape, info.dtype):
+            raise WeightsError(f"{file.path} does not hold {part.key} as the manifest says; {WAY_OUT}")
+        return file.read(part.key, Box.whole(part.box.shape))
+
+    def _open(self, name: str) -> SafetensorsFile:
+        if name not in self._files:
+            if not (self._folder / name).is_file():
+                raise WeightsError(f"{self._folder / name} is missing; {WAY_OUT}")
+            self._files[name] = SafetensorsFile(self._folder / name)
+        return self._files[name]
+
+
+class NativeSink:
+    """Writes boxes of full tensors into safetensors files in a folder, as they come, without holding any.
+
+    A file's header stands before its data, so `tensors` (and `boxes`, whole tensors by default) must be
+    known at the start, and the boxes of one dtype must be written in that order. Files are named
+    `<stem>-<dtype>-<number>`; each has one dtype and at most `max_file_bytes`, unless one box is larger.
+    `close` raises WeightsError when something was not written; afterwards `stored` and `files` are what a
+    manifest needs to know.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tensors: Mapping[str, TensorInfo],
+        boxes: Mapping[str, Sequence[Box]] | None = None,
+        *,
+        stem: str = "weights",
+        max_file_bytes: int = MAX_FILE_BYTES,
+    ) -> None:
+        slots = [
+            (n, box) for n, info in tensors.items() for box in (boxes or {}).get(n, [Box.whole(info.shape)])
+        ]
+        self.files: dict[str, StoredFile] = {}
+        self._folder = folder
+        self._tensors = tensors
+        planned = plan_files(slots, tensors, stem, max_file_bytes)
+        self._due = {dtype: in_order(files) for dtype, files in planned.items()}
+        self._open: dict[torch.dtype, tuple[PlannedFile, HashedFile]] = {}
+        self._parts: dict[str, list[StoredBox]] = {name: [] for name in tensors}
+
+    @property
+    def stored(self) -> dict[str, StoredTensor]:
+        """Where each tensor was written to."""
+        return {name: StoredTensor(self._tensors[name], tuple(parts)) for name, parts in self._parts.items()}
+
+    def write(self, name: str, box: Box, tensor: torch.Tensor) -> None:
+        """Append one box; a contiguous tensor on the CPU is not copied."""
+        info = self._tensors[name]
+        file, slot = next(self._due.get(info.dtype, iter(())), (None, None))
+        if file is None or slot != (name, box):
+            due = "nothing more" if slot is None else f"{slot[0]} at {slot[1].start}"
+            raise WeightsError(f"tensor {name} at {box.start} was given out of order: due is {due}")
+        if tuple(tensor.shape) != box.shape or tensor.dtype != info.dtype:
+            given = f"{tuple(tensor.shape)} {tensor.dtype}"
+            raise WeightsError(f"tensor {name}: got {given} where {box.shape} {info.dtype} was announced")
+        self._file(file).write(_bytes(tensor))
+        self._parts[name].append(StoredBox(box, file.name, file.key(name, box)))
+
+    def close(self) -> None:
+        """Finish and sync the files; WeightsError when something was not written."""
+        missing = [slot[0] for due in self._due.values() for _, slot in due]
+        if missing:
+            self._discard()
+            raise WeightsError(
+                f"{len(missing)} boxes were announced but not written, the first of {missing[0]}"
+            )
+        for dtype in list(self._open):
+            self._finish(dtype)
+
+    def __enter__(self) -> NativeSink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._discard()
+
+    def _file(self, planned: PlannedFile) -> HashedFile:
+        current = self._open.get(planned.dtype)
+        if current is not None and current[0] is planned:
+            return current[1]
+        self._finish(planned.dtype)
+        file = HashedFile(self._folder / planned.name)
+        self._open[planned.dtype] = (planned, file)
+        file.write(memoryview(planned.header()))
+        return file
+
+    def _finish(self, dtype: torch.dtype) -> None:
+        if dtype in self._open:
+            planned, file = self._open.pop(dtype)
+            self.files[planned.name] = file.close()
+
+    def _discard(self) -> None:
+        for _, file in self._open.values():
+            file.discard()
+
+
+def _inside(box: Box, info: TensorInfo) -> bool:
+    return len(box.shape) == len(info.shape) and all(
+        start >= 0 and start + size <= full
+        for start, size, full in zip(box.start, box.shape, info.shape, strict=True)
+    )
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
