@@ -4,22 +4,71 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from kitae.recipe.base import FieldError, NonEmpty, Section
 from kitae.recipe.sources import DataConfig, ModelConfig
-from kitae.recipe.training import StageTrainingConfig
+from kitae.recipe.training import (
+    CheckpointConfig,
+    EvaluationConfig,
+    ExportConfig,
+    OptimizerConfig,
+    ProofConfig,
+    SampleConfig,
+    ScheduleConfig,
+    TensorBoardConfig,
+    TrainingConfig,
+)
+
+FORMAT = 1
+"""Version of the recipe format that this kitae reads."""
 
 
-class Recipe(StageTrainingConfig):
+class Recipe(Section):
     """One job: a model, text, and how the one is trained on the other."""
 
     kitae: Literal[1]
     """Version of the recipe format."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """Name of the run: its folder is `<runs>/<name>`."""
+    """Name of the run and its folder in `runs`: up to 100 letters, digits, dots, dashes and underscores."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Every random draw of the run is keyed by it."""
-    runs: str = "runs"
+    runs: NonEmpty = "runs"
     """Folder of the runs, relative to where kitae is started."""
     model: ModelConfig
+    """The model to start from."""
     data: DataConfig
+    """Text, and how it becomes rows of tokens."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """The optimizer."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """The learning rate over optimizer updates."""
+    training: TrainingConfig
+    """Length, batch, precision and memory of the training."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Held-out loss."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When to save, and what to keep."""
+    export: ExportConfig = ExportConfig()
+    """The Hugging Face folder that the run ends with."""
+    proof: ProofConfig = ProofConfig()
+    """How the exported folder is proven against transformers."""
+    sample: SampleConfig | None = None
+    """A text continued before and after the training; null continues none."""
+    tensorboard: TensorBoardConfig = TensorBoardConfig()
+    """Scalars for TensorBoard."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Recipe:
+        if self.model.preset is not None and self.data.tokenizer == "auto":
+            raise FieldError(
+                "data.tokenizer", "a preset brings no tokenizer; name one with folder, hub or named under it"
+            )
+        warmup, duration = self.schedule.warmup, self.training.duration
+        if warmup.unit == duration.unit and warmup.value > duration.value:
+            raise FieldError(
+                "schedule.warmup",
+                f"'{warmup}' is longer than training.duration ('{duration}'): the peak is never reached; "
+                " shorten the one or lengthen the other",
+            )
+        return self

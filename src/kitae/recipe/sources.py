@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from kitae.recipe.base import Section
+from kitae import catalog
+from kitae.recipe.base import FieldError, LocalPath, NonEmpty, Positive, Section
+from kitae.recipe.model_shape import check_shape
 
-Positive = Annotated[int, Field(gt=0)]
+
+def _known_model(name: str) -> str:
+    return catalog.named_model(name).name
+
+
+def _known_preset(name: str) -> str:
+    return catalog.preset(name).name
+
+
+ModelName = Annotated[str, AfterValidator(_known_model)]
+PresetName = Annotated[str, AfterValidator(_known_preset)]
 
 
 def exactly_one(section: Section, fields: tuple[str, ...]) -> None:
@@ -35,7 +47,7 @@ class ShapeConfig(Section):
     num_kv_heads: Positive | None = None
     """Key and value heads; divides num_heads."""
     head_dim: Positive | None = None
-    """Size of one head; hidden_size / num_heads when left out."""
+    """Size of one head; when left out the preset's, or hidden_size / num_heads where it has none."""
     max_positions: Positive | None = None
     """Longest sequence the model is made for."""
     rope_theta: Annotated[float, Field(gt=0)] | None = None
@@ -47,17 +59,17 @@ class ShapeConfig(Section):
 class ModelConfig(Section):
     """The model to start from: exactly one of folder, hub, named, run or preset."""
 
-    folder: str | None = None
+    folder: LocalPath | None = None
     """A Hugging Face folder: config.json with .safetensors or .bin weights."""
-    hub: str | None = None
+    hub: NonEmpty | None = None
     """A Hugging Face Hub id, owner/name. Only this makes kitae contact the Hub."""
-    revision: str | None = None
+    revision: NonEmpty | None = None
     """Branch, tag or commit of the Hub id."""
-    named: str | None = None
+    named: ModelName | None = None
     """A model of kitae's catalogue that arrives in a package, such as smollm2-135m."""
-    run: str | None = None
+    run: LocalPath | None = None
     """A kitae run or one of its checkpoints: weights only; optimizer, data position and steps start anew."""
-    preset: str | None = None
+    preset: PresetName | None = None
     """A model shape of kitae's catalogue, with random weights."""
     shape: ShapeConfig | None = None
     """Changes to the preset's sizes."""
@@ -66,48 +78,52 @@ class ModelConfig(Section):
     def _check(self) -> ModelConfig:
         exactly_one(self, ("folder", "hub", "named", "run", "preset"))
         if self.revision is not None and self.hub is None:
-            raise ValueError("revision has no effect without hub")
+            raise FieldError("revision", "has no effect without hub; take it out, or name a hub id")
         if self.shape is not None and self.preset is None:
-            raise ValueError("shape has no effect without preset: a pretrained model has its own sizes")
+            raise FieldError(
+                "shape", "has no effect without preset: a pretrained model has its own sizes; take it out"
+            )
+        if self.preset is not None:
+            check_shape(self)
         return self
 
 
 class TokenizerConfig(Section):
     """Where the tokenizer comes from: exactly one of folder, hub or named."""
 
-    folder: str | None = None
+    folder: LocalPath | None = None
     """A folder with tokenizer.json (or files that transformers can turn into one)."""
-    hub: str | None = None
+    hub: NonEmpty | None = None
     """A Hugging Face Hub id."""
-    revision: str | None = None
+    revision: NonEmpty | None = None
     """Branch, tag or commit of the Hub id."""
-    named: str | None = None
+    named: ModelName | None = None
     """A model of kitae's catalogue whose tokenizer is used."""
 
     @model_validator(mode="after")
     def _check(self) -> TokenizerConfig:
         exactly_one(self, ("folder", "hub", "named"))
         if self.revision is not None and self.hub is None:
-            raise ValueError("revision has no effect without hub")
+            raise FieldError("revision", "has no effect without hub; take it out, or name a hub id")
         return self
 
 
 class SourceConfig(Section):
     """A source of documents: exactly one of path or hub."""
 
-    path: str | None = None
+    path: LocalPath | None = None
     """A file, a folder or a glob, relative to the recipe's folder."""
-    hub: str | None = None
+    hub: NonEmpty | None = None
     """A data set on the Hugging Face Hub, owner/name."""
-    name: str | None = None
+    name: NonEmpty | None = None
     """Configuration of the Hub data set."""
-    revision: str | None = None
+    revision: NonEmpty | None = None
     """Branch, tag or commit of the Hub data set."""
-    split: str = "train"
+    split: NonEmpty = "train"
     """Split of a Hub data set or of a saved `datasets` folder."""
     format: Literal["auto", "text", "jsonl", "parquet", "datasets"] = "auto"
     """Kind of the files; auto goes by their endings."""
-    text_field: str = "text"
+    text_field: NonEmpty = "text"
     """Field or column that holds the document."""
     document: Literal["file", "line", "paragraph"] = "file"
     """What one document of a text file is: the file, a line, or a block between blank lines."""
@@ -116,7 +132,8 @@ class SourceConfig(Section):
     def _check(self) -> SourceConfig:
         exactly_one(self, ("path", "hub"))
         if self.hub is None and (self.name is not None or self.revision is not None):
-            raise ValueError("name and revision have no effect without hub")
+            field = "name" if self.name is not None else "revision"
+            raise FieldError(field, "has no effect without hub; take it out, or name a hub data set")
         return self
 
 
@@ -132,7 +149,7 @@ class HeldoutConfig(Section):
     def _check(self) -> HeldoutConfig:
         exactly_one(self, ("fraction", "sources"))
         if self.sources is not None and not self.sources:
-            raise ValueError("sources is empty")
+            raise FieldError("sources", "is empty; name a source, or take heldout out")
         return self
 
 
@@ -154,7 +171,7 @@ class DataConfig(Section):
     document_mask: bool = True
     """Documents that share a row do not see each other, and positions restart at each of them."""
     normalisation: Literal["none", "nfc", "nfkc"] = "none"
-    """Unicode normalisation of the text before tokenisation; changed documents are counted in the data card."""
+    """Unicode normalisation before tokenisation; changed documents are counted in the data card."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What a broken line does: stop with its file and number, or be skipped, counted and reported."""
     remainder: Literal["drop", "pad"] = "drop"

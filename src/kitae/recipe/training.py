@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from kitae.recipe.base import Duration, Section
-from kitae.recipe.sources import Positive
+from kitae.recipe.base import Duration, FieldError, NonEmpty, Positive, PositiveDuration, Section
 
 NotNegative = Annotated[float, Field(ge=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -44,24 +43,34 @@ class ScheduleConfig(Section):
 class TrainingConfig(Section):
     """Length, batch, precision and memory of the training."""
 
-    duration: Duration
+    duration: PositiveDuration
     """How long to train, from the first step: steps (optimizer updates), tokens or epochs."""
     global_batch_size: Positive = 8
     """Rows in one optimizer update."""
     micro_batch_size: Positive | Literal["auto"] = "auto"
-    """Rows in one forward and backward pass; auto takes the largest divisor of the global batch up to 8192 tokens."""
+    """Rows in one forward and backward pass; auto: the largest divisor of the batch up to 8192 tokens."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """fp32, or bf16 weights with fp32 master weights, gradient sums and optimizer state; auto: fp32 on a CPU."""
+    """fp32, or bf16 with fp32 master weights, gradient sums and optimizer state; auto: fp32 on a CPU."""
     recompute: Literal["none", "selective", "full"] = "none"
-    """Activations to compute again in the backward pass: none, the cheap ones (norms, gating), or whole blocks."""
+    """What the backward pass computes again: nothing, cheap activations (norms, gating), or whole blocks."""
     loss_chunk_tokens: Positive = 512
     """Tokens whose logits are held at once."""
+
+    @model_validator(mode="after")
+    def _check_batch(self) -> TrainingConfig:
+        if self.micro_batch_size != "auto" and self.global_batch_size % self.micro_batch_size:
+            raise FieldError(
+                "micro_batch_size",
+                f"global_batch_size ({self.global_batch_size}) is not a multiple of {self.micro_batch_size}; "
+                "change one of them, or write auto",
+            )
+        return self
 
 
 class EvaluationConfig(Section):
     """Held-out loss: token-weighted, over the same rows each time."""
 
-    every: Duration | Literal["never"] = "never"
+    every: PositiveDuration | Literal["never"] = "never"
     """How often to evaluate during training; before the first and after the last step it is always done."""
     max_rows: Positive | None = None
     """Use only the first rows of the held-out text."""
@@ -72,7 +81,7 @@ class EvaluationConfig(Section):
 class CheckpointConfig(Section):
     """When to save, and what to keep. The last step is always saved."""
 
-    every: Duration | Literal["never"] = "never"
+    every: PositiveDuration | Literal["never"] = "never"
     """How often to save during training."""
     keep: Positive = 2
     """How many of the newest checkpoints of this run to keep."""
@@ -94,14 +103,16 @@ class ProofConfig(Section):
 
     max_logit_difference: Annotated[float, Field(gt=0)] = 1e-4
     """Largest allowed difference between kitae's and transformers' logits, in fp32."""
-    prompts: list[str] = Field(default=["Gravity is", "def add(a, b):", "今日は天気がいいので、"], min_length=1)
+    prompts: Annotated[list[NonEmpty], Field(min_length=1)] = Field(
+        default=["Gravity is", "def add(a, b):", "今日は天気がいいので、"]
+    )
     """Texts whose logits are compared."""
 
 
 class SampleConfig(Section):
     """A text continued before and after the training."""
 
-    prompt: str
+    prompt: NonEmpty
     """The beginning of the text."""
     max_new_tokens: Positive = 40
     """Tokens to add."""
@@ -112,27 +123,3 @@ class TensorBoardConfig(Section):
 
     enabled: bool = False
     """Write event files into the run's folder `tensorboard/`."""
-
-
-class StageTrainingConfig(Section):
-    """The sections that steer everything after the data is there."""
-
-    optimizer: OptimizerConfig = OptimizerConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
-    training: TrainingConfig
-    evaluation: EvaluationConfig = EvaluationConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    export: ExportConfig = ExportConfig()
-    proof: ProofConfig = ProofConfig()
-    sample: SampleConfig | None = None
-    tensorboard: TensorBoardConfig = TensorBoardConfig()
-
-    @model_validator(mode="after")
-    def _check_batch(self) -> StageTrainingConfig:
-        micro = self.training.micro_batch_size
-        if micro != "auto" and self.training.global_batch_size % micro:
-            raise ValueError(
-                f"training.global_batch_size ({self.training.global_batch_size}) is not a multiple of "
-                f"training.micro_batch_size ({micro})"
-            )
-        return self

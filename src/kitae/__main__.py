@@ -1,0 +1,7 @@
+"""`python -m kitae`."""
+
+import sys
+
+from kitae.cli.main import main
+
+sys.exit(main())

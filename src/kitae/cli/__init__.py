@@ -1,0 +1,1 @@
+"""What a person types. Nothing heavy is imported before a verb runs."""

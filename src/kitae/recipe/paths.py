@@ -1,0 +1,32 @@
+"""Where the relative paths of a recipe lead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from kitae.recipe.base import IS_LOCAL_PATH, Section
+from kitae.recipe.fields import Wanted
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+def with_absolute_paths(section: AnySection, base: Path) -> AnySection:
+    """A copy whose relative paths start at `base`, so that it finds its files from anywhere.
+
+    `runs` stays as it is: it starts where kitae is started.
+    """
+    changes: dict[str, object] = {}
+    for name, info in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            changes[name] = with_absolute_paths(value, base)
+        elif isinstance(value, list):
+            changes[name] = [with_absolute_paths(v, base) if isinstance(v, Section) else v for v in value]
+        elif isinstance(value, str) and _is_path(Wanted.of(info)):
+            changes[name] = str(base.resolve() / value)
+    return section.model_copy(update=changes)
+
+
+def _is_path(wanted: Wanted) -> bool:
+    return any(IS_LOCAL_PATH in one.limits for one in wanted.alternatives())

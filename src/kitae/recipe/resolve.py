@@ -1,0 +1,161 @@
+"""Automatic values become concrete, each with the reason; settings without effect are named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from kitae.errors import RecipeError
+from kitae.recipe.base import Duration, Section
+from kitae.recipe.schema import Recipe
+from kitae.recipe.sources import TokenizerConfig
+from kitae.recipe.warn import warnings_of
+from kitae.recipe.yaml_positions import RecipeDumper
+from kitae.suggest import did_you_mean
+
+MICRO_BATCH_TOKENS = 8192
+"""How many tokens an automatic micro-batch may hold."""
+
+_NOT_IN_FILES = "known when the tokenizer is loaded"
+_PRECISIONS = {
+    "cpu": ("fp32", "bf16 is slower on most CPUs"),
+    "cuda": ("bf16", "fast and half the memory; master weights stay fp32"),
+    "xla": ("bf16", "fast and half the memory; master weights stay fp32"),
+    "neuron": ("bf16", "fast and half the memory; master weights stay fp32"),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An automatic value: what it becomes, and why. A value that only the data can tell stays `auto`."""
+
+    path: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class ResolvedRecipe:
+    """A recipe with all automatic values that can be known before any file is opened."""
+
+    recipe: Recipe
+    choices: tuple[Choice, ...]
+    warnings: tuple[str, ...]
+    """Settings without effect, each as `path: why`."""
+
+
+def resolve(recipe: Recipe, *, backend: str) -> ResolvedRecipe:
+    """Make `auto` concrete for a backend (`cpu`, `cuda`, `xla`, `neuron`); a second time changes nothing."""
+    if backend not in _PRECISIONS:
+        raise RecipeError(f"no backend is called {backend!r}{did_you_mean(backend, _PRECISIONS)}")
+    choices: list[Choice] = []
+    for path, choose in _AUTOMATIC.items():
+        if _get(recipe, path) == "auto":
+            value, reason = choose(recipe, backend)
+            choices.append(Choice(path, value, reason))
+            recipe = _replace(recipe, path.split("."), value)
+    return ResolvedRecipe(recipe, tuple(choices), tuple(warnings_of(recipe, backend=backend)))
+
+
+def dump_resolved(recipe: Recipe, *, header: str = "") -> str:
+    """YAML that loads to the same recipe, with every value written out; `header` becomes comment lines."""
+    comments = "".join(f"# {line}\n" for line in header.splitlines())
+    body = yaml.dump(_plain(recipe), Dumper=RecipeDumper, sort_keys=False, allow_unicode=True, width=110)
+    return comments + body
+
+
+def _plain(value: Any) -> Any:
+    """Plain values for YAML; what is null by default anyway is left out."""
+    if isinstance(value, Section):
+        fields = ((name, getattr(value, name), info) for name, info in type(value).model_fields.items())
+        return {
+            name: _plain(one) for name, one, info in fields if one is not None or info.default is not None
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, Duration) else value
+
+
+def _precision(recipe: Recipe, backend: str) -> tuple[str, str]:
+    value, reason = _PRECISIONS[backend]
+    return value, f"{backend}: {reason}"
+
+
+def _micro_batch(recipe: Recipe, backend: str) -> tuple[int, str]:
+    rows, length = recipe.training.global_batch_size, recipe.data.sequence_length
+    if length > MICRO_BATCH_TOKENS:
+        return 1, f"one row of {length} tokens is more than {MICRO_BATCH_TOKENS} already"
+    micro = next(size for size in _divisors(rows) if size * length <= MICRO_BATCH_TOKENS)
+    return micro, (
+        f"largest divisor of global_batch_size ({rows}) whose rows of {length} tokens "
+        f"hold at most {MICRO_BATCH_TOKENS} tokens together"
+    )
+
+
+def _divisors(number: int) -> Iterator[int]:
+    """Divisors, the largest first."""
+    return (size for size in range(min(number, MICRO_BATCH_TOKENS), 0, -1) if number % size == 0)
+
+
+def _evaluation_micro_batch(recipe: Recipe, backend: str) -> tuple[int | str, str]:
+    return recipe.training.micro_batch_size, "as in training"
+
+
+def _tokenizer(recipe: Recipe, backend: str) -> tuple[TokenizerConfig | str, str]:
+    if recipe.model.run is not None:
+        return "auto", "the tokenizer that the run was trained with"
+    fields = {name: getattr(recipe.model, name) for name in ("folder", "hub", "revision", "named")}
+    return TokenizerConfig(**fields), "the model's own"
+
+
+def _workers(recipe: Recipe, backend: str) -> tuple[str, str]:
+    return (
+        "auto",
+        f"known when the text is read: up to one process for each of the {os.cpu_count() or 1} cores",
+    )
+
+
+def _bos(recipe: Recipe, backend: str) -> tuple[str, str]:
+    return "auto", f"{_NOT_IN_FILES}: a begin token where the tokenizer itself puts one"
+
+
+def _eos(recipe: Recipe, backend: str) -> tuple[str, str]:
+    return "auto", f"{_NOT_IN_FILES}: an end token behind each document when the tokenizer has one"
+
+
+def _export_dtype(recipe: Recipe, backend: str) -> tuple[str, str]:
+    if recipe.model.preset is not None:
+        return "fp32", "a new model is exported as it was trained"
+    return "auto", "known when the model is loaded: the type that its weights came in"
+
+
+_AUTOMATIC: dict[str, Callable[[Recipe, str], tuple[Any, str]]] = {
+    "data.tokenizer": _tokenizer,
+    "data.bos": _bos,
+    "data.eos": _eos,
+    "data.workers": _workers,
+    "training.precision": _precision,
+    "training.micro_batch_size": _micro_batch,
+    "evaluation.micro_batch_size": _evaluation_micro_batch,
+    "export.dtype": _export_dtype,
+}
+"""Field that may be `auto` -> what it becomes. The order counts: later ones read earlier ones' results."""
+
+
+def _get(section: Section, path: str) -> Any:
+    value: Any = section
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _replace(section: Any, names: list[str], value: Any) -> Any:
+    """A copy of frozen sections with one value changed."""
+    first, *rest = names
+    return section.model_copy(
+        update={first: _replace(getattr(section, first), rest, value) if rest else value}
+    )

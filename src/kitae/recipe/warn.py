@@ -1,0 +1,95 @@
+"""Settings that have no effect, or not the one that they seem to have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kitae.recipe.base import Duration
+from kitae.recipe.model_shape import preset_shape
+from kitae.recipe.schema import Recipe
+from kitae.recipe.sources import SourceConfig
+from kitae.recipe.training import CheckpointConfig, EvaluationConfig, ScheduleConfig
+
+_HELDOUT = "has no effect without data.heldout: there is nothing to evaluate on"
+
+
+def warnings_of(recipe: Recipe, *, backend: str) -> Iterator[str]:
+    """Each as `path: why`, for a recipe whose automatic values are resolved."""
+    for check in _CHECKS:
+        yield from check(recipe)
+    if backend == "cpu" and recipe.training.precision == "bf16":
+        yield "training.precision: bf16 is slower than fp32 on most CPUs"
+
+
+def _heldout(recipe: Recipe) -> Iterator[str]:
+    if recipe.data.heldout is not None:
+        return
+    if recipe.checkpoint.keep_best:
+        yield f"checkpoint.keep_best: {_HELDOUT}"
+    for field in ("every", "max_rows"):
+        if getattr(recipe.evaluation, field) != EvaluationConfig.model_fields[field].get_default():
+            yield f"evaluation.{field}: {_HELDOUT}"
+
+
+def _intervals(recipe: Recipe) -> Iterator[str]:
+    for path, every in (
+        ("evaluation.every", recipe.evaluation.every),
+        ("checkpoint.every", recipe.checkpoint.every),
+    ):
+        if isinstance(every, Duration) and _longer(every, recipe.training.duration):
+            yield f"{path}: '{every}' is longer than training.duration ('{recipe.training.duration}')"
+    if (
+        recipe.checkpoint.every == "never"
+        and recipe.checkpoint.keep != CheckpointConfig.model_fields["keep"].default
+    ):
+        yield "checkpoint.keep: has little effect while checkpoint.every is never"
+
+
+def _longer(one: Duration, other: Duration) -> bool:
+    return one.unit == other.unit and one.value > other.value
+
+
+def _schedule(recipe: Recipe) -> Iterator[str]:
+    if (
+        recipe.schedule.kind == "constant"
+        and recipe.schedule.min_ratio != ScheduleConfig.model_fields["min_ratio"].default
+    ):
+        yield "schedule.min_ratio: has no effect with schedule.kind constant, which does not decay"
+
+
+def _sources(recipe: Recipe) -> Iterator[str]:
+    heldout = recipe.data.heldout.sources if recipe.data.heldout is not None else None
+    for path, sources in (("data.train", recipe.data.train), ("data.heldout.sources", heldout or [])):
+        for index, source in enumerate(sources):
+            yield from (f"{path}.{index}.{warning}" for warning in _source(source))
+
+
+def _source(source: SourceConfig) -> Iterator[str]:
+    kind = "datasets" if source.hub is not None else source.format
+    default = {name: field.default for name, field in SourceConfig.model_fields.items()}
+    if kind not in ("auto", "text") and source.document != default["document"]:
+        yield f"document: has no effect on {kind}, where a document is one record"
+    if kind == "text" and source.text_field != default["text_field"]:
+        yield "text_field: has no effect on text files, which have no fields"
+    if kind not in ("auto", "datasets") and source.split != default["split"]:
+        yield f"split: has no effect on {kind} files, which have no splits"
+
+
+def _positions(recipe: Recipe) -> Iterator[str]:
+    if recipe.model.preset is None:
+        return
+    longest = preset_shape(recipe.model)["max_positions"]
+    if recipe.data.sequence_length > longest:
+        yield (
+            f"data.sequence_length: {recipe.data.sequence_length} tokens exceed the preset's {longest} "
+            "positions; raise model.shape.max_positions with it"
+        )
+
+
+_CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
+    _heldout,
+    _intervals,
+    _schedule,
+    _sources,
+    _positions,
+)
