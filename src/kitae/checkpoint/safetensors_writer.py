@@ -1,0 +1,95 @@
+"""Writes one .safetensors file in any order of boxes: the header is known, so no tensor waits in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+from pathlib import Path
+
+import torch
+
+from kitae.checkpoint.pipe import TensorInfo
+from kitae.checkpoint.safetensors_file import DTYPE_NAMES
+from kitae.parallel.layout import Box, Shape
+
+
+class SafetensorsWriter:
+    """An open file with its header and final size in place; `write` puts boxes where they belong."""
+
+    def __init__(self, path: Path, tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> None:
+        header, offsets = _header(tensors, metadata)
+        self._infos = dict(tensors)
+        self._offsets = offsets
+        self._file = path.open("wb")
+        _write_all(self._file.fileno(), memoryview(header), 0)
+
+    def write(self, name: str, box: Box, tensor: torch.Tensor) -> None:
+        """Write the values of one box, cast to the dtype of the file."""
+        info = self._infos[name]
+        flat = tensor.detach().to("cpu", info.dtype).contiguous().reshape(-1).view(torch.uint8)
+        data = memoryview(flat.numpy().data)
+        if len(data) == 0:
+            return
+        done = 0
+        for first, count in _runs(box, info.shape):
+            size = count * info.dtype.itemsize
+            position = self._offsets[name] + first * info.dtype.itemsize
+            _write_all(self._file.fileno(), data[done : done + size], position)
+            done += size
+
+    def close(self) -> None:
+        """Flush to the disk and close."""
+        if not self._file.closed:
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def abort(self) -> None:
+        """Close without caring for what was written."""
+        self._file.close()
+
+
+def _header(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
+    """Header bytes and each tensor's position; wide dtypes come first, so that every tensor is aligned."""
+    entries: dict[str, object] = {"__metadata__": dict(metadata)}
+    offsets: dict[str, int] = {}
+    end = 0
+    for name, info in sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize):
+        offsets[name], end = end, end + info.nbytes
+        entries[name] = {
+            "dtype": DTYPE_NAMES[info.dtype],
+            "shape": list(info.shape),
+            "data_offsets": [offsets[name], end],
+        }
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    start = 8 + len(text)
+    return len(text).to_bytes(8, "little") + text, {name: start + offset for name, offset in offsets.items()}
+
+
+def _runs(box: Box, shape: Shape) -> Iterator[tuple[int, int]]:
+    """First element and length of each contiguous run of a box in a tensor of `shape`, in the box's order."""
+    dim = len(shape)
+    while dim > 0 and box.shape[dim - 1] == shape[dim - 1]:
+        dim -= 1
+    inner = prod(shape[dim:])
+    if dim == 0:
+        yield 0, inner
+        return
+    strides = [prod(shape[i + 1 :]) for i in range(dim)]
+    last = box.start[dim - 1] * inner
+    for index in product(
+        *(range(s, s + n) for s, n in zip(box.start[: dim - 1], box.shape[: dim - 1], strict=True))
+    ):
+        yield (
+            sum(i * stride for i, stride in zip(index, strides, strict=False)) + last,
+            box.shape[dim - 1] * inner,
+        )
+
+
+def _write_all(descriptor: int, data: memoryview, position: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, position)
+        data, position = data[written:], position + written
