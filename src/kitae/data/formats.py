@@ -1,0 +1,57 @@
+"""The table of file formats: which endings each has, and what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kitae.data.arrow import read_arrow, read_parquet
+from kitae.data.documents import Document, Tally
+from kitae.data.lines import COMPRESSIONS
+from kitae.data.readers import read_jsonl, read_text
+from kitae.recipe.sources import SourceConfig
+
+
+class Reader(Protocol):
+    """Turns a file into documents; `name` is how messages call the file."""
+
+    def __call__(self, path: Path, name: str, source: SourceConfig, tally: Tally) -> Iterator[Document]:
+        """The documents in their order; raises `DataError`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format; `options` are the fields of `SourceConfig` that change what it reads."""
+
+    read: Reader
+    suffixes: tuple[str, ...]
+    options: tuple[str, ...]
+    compressible: bool = False
+
+
+FORMATS: dict[str, Format] = {
+    "text": Format(read_text, (".txt",), ("document",), compressible=True),
+    "jsonl": Format(read_jsonl, (".jsonl", ".json"), ("text_field",), compressible=True),
+    "parquet": Format(read_parquet, (".parquet",), ("text_field",)),
+    "datasets": Format(read_arrow, (".arrow",), ("text_field",)),
+}
+
+
+def format_of(path: Path) -> str | None:
+    """Name of the format that the file's ending stands for; None when no format has it."""
+    compressed = path.suffix in COMPRESSIONS
+    ending = Path(path.stem).suffix if compressed else path.suffix
+    for name, entry in FORMATS.items():
+        if ending in entry.suffixes and (entry.compressible or not compressed):
+            return name
+    return None
+
+
+def supported_endings() -> str:
+    """The endings that are read, for messages."""
+    endings = [suffix for entry in FORMATS.values() for suffix in entry.suffixes]
+    packed = [ending for ending in COMPRESSIONS if ending]
+    return f"{', '.join(endings)} (text and JSON lines also with {' or '.join(packed)})"

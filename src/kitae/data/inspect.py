@@ -1,0 +1,117 @@
+"""A look at packed data as the model gets it: ids, tokens, targets, labels, positions and segments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kitae.data.card import read_card, summary
+from kitae.data.packed import PackedData, Span
+from kitae.data.rows import labels_by_length
+from kitae.data.tokenizer import TextTokenizer
+from kitae.errors import DataError
+
+
+@dataclass(frozen=True)
+class RowView:
+    """One row; every list has one entry a position."""
+
+    row: int
+    ids: list[int]
+    tokens: list[str]
+    targets: list[int]
+    """What each position must predict; -100 where there is nothing."""
+    labels: list[int]
+    """The unshifted labels of Hugging Face; -100 in padding."""
+    positions: list[int]
+    segments: list[int]
+    """1, 2, .. for documents that do not see each other; 0 for padding."""
+    documents: list[Span]
+    texts: list[str]
+    """The text of each of `documents` in this row."""
+
+
+def inspect_rows(packed: PackedData, tokenizer: TextTokenizer, rows: Sequence[int]) -> list[RowView]:
+    """Views of the rows with these numbers; raises `DataError` for a row that is not there."""
+    for row in rows:
+        if not 0 <= row < len(packed):
+            raise DataError(f"row {row}: there are rows 0 to {len(packed) - 1} in {packed.folder}")
+    return [_view(packed, tokenizer, row) for row in rows]
+
+
+def _view(packed: PackedData, tokenizer: TextTokenizer, row: int) -> RowView:
+    data, spans = packed.rows([row]), packed.spans(row)
+    ids: list[int] = data.input_ids[0].tolist()
+    lengths = (data.segment_ids > 0).sum(axis=1)
+    real = int(lengths[0])
+    return RowView(
+        row=row,
+        ids=ids,
+        tokens=[tokenizer.token(token) for token in ids[:real]] + ["(padding)"] * (len(ids) - real),
+        targets=data.targets[0].tolist(),
+        labels=labels_by_length(data.input_ids, lengths)[0].tolist(),
+        positions=data.position_ids[0].tolist(),
+        segments=data.segment_ids[0].tolist(),
+        documents=spans,
+        texts=[tokenizer.decode(ids[span.start : span.end]) for span in spans],
+    )
+
+
+def render(
+    folder: Path,
+    tokenizer: TextTokenizer,
+    rows: Sequence[int],
+    *,
+    split: str = "train",
+    as_json: bool = False,
+    card: bool = True,
+) -> str:
+    """The card and chosen rows of a prepared folder, as text for people or as JSON; raises `DataError`."""
+    content = read_card(folder)
+    if split not in content["splits"]:
+        raise DataError(f"{folder}: there is no split {split!r}; there are {', '.join(content['splits'])}")
+    views = inspect_rows(PackedData.open(folder / split), tokenizer, rows)
+    if as_json:
+        shown = {"card": content} if card else {}
+        return json.dumps({**shown, "rows": [asdict(view) for view in views]}, indent=2, ensure_ascii=False)
+    blocks = [_card_text(content)] if card else []
+    return "\n\n".join([*blocks, *(_row_text(view, split) for view in views)])
+
+
+def _card_text(card: dict[str, Any]) -> str:
+    tokenizer = card["tokenizer"]
+    ends = {name: [text for _, text in tokenizer[f"{name}_each_document"]] for name in ("before", "behind")}
+    options = ", ".join(f"{name} {value}" for name, value in card["options"].items() if value is not None)
+    read = [
+        f"{name} source {source.get('path') or source.get('hub')}: {source['documents']:,} documents, "
+        f"{source['blank_lines']:,} blank lines, {source['bad_lines']:,} bad lines"
+        for name, group in card["sources"].items()
+        for source in group["from"]
+    ]
+    head = [
+        f"data {card['key']}",
+        f"tokenizer {tokenizer['fingerprint'][:16]}, {tokenizer['vocab_size']:,} ids; "
+        f"before each document {ends['before'] or 'nothing'}, behind it {ends['behind'] or 'nothing'}",
+        f"options: {options}",
+    ]
+    return "\n".join([*head, *read, *summary(card)])
+
+
+def _row_text(view: RowView, split: str) -> str:
+    head = [f"{split} row {view.row}: {sum(segment > 0 for segment in view.segments)} tokens"]
+    for span, text in zip(view.documents, view.texts, strict=True):
+        head.append(
+            f"  {span.start}-{span.end - 1}: document {span.document} from its token {span.offset}: {text!r}"
+        )
+    columns = zip(
+        view.ids, view.tokens, view.targets, view.labels, view.positions, view.segments, strict=True
+    )
+    body = [
+        f"{place:>6} {token_id:>7} {target:>7} {label:>7} {position:>6} {segment:>4}  {token}"
+        for place, (token_id, token, target, label, position, segment) in enumerate(columns)
+    ]
+    title = f"{'place':>6} {'id':>7} {'target':>7} {'label':>7} {'pos':>6} {'seg':>4}  token"
+    return "\n".join([*head, title, *body])
