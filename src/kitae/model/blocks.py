@@ -5,13 +5,14 @@ B batch, S sequence, H hidden, N query heads, G KV heads, D head size, I interme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from kitae.model import attention, kernels
 from kitae.model.cache import KVCache
 from kitae.model.config import DecoderConfig
 
@@ -45,6 +46,8 @@ class Context:
     """By window."""
     cache: KVCache | None = None
     slots: torch.Tensor | None = None
+    recompute: bool = False
+    """Whether norms and gated products are computed again in the backward pass."""
 
 
 class Linear(nn.Module):
@@ -61,7 +64,7 @@ class Linear(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight over the last dimension, computed in fp32."""
+    """x / rms(x) * weight over the last dimension."""
 
     def __init__(self, own: Parameters, eps: float) -> None:
         super().__init__()
@@ -69,10 +72,12 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Same shape and dtype as `x`."""
-        wide = x.float()
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * wide.to(x.dtype)
+        """Give the same shape and dtype as `x`."""
+        return kernels.rms_norm(x, self.weight, self.eps)
+
+    def into(self, linear: Linear, x: torch.Tensor, recompute: bool) -> torch.Tensor:
+        """linear(norm(x)); with `recompute`, norm(x) is computed again in the backward pass."""
+        return kernels.norm_linear(x, self.weight, self.eps, linear.weight, linear.bias, recompute)
 
 
 class Attention(nn.Module):
@@ -89,15 +94,23 @@ class Attention(nn.Module):
         self.layer = layer
         self.window = config.windows[layer]
 
-    def forward(self, x: torch.Tensor, context: Context) -> torch.Tensor:
-        """[B, S, H] to [B, S, H]."""
+    def forward(self, x: torch.Tensor, norm: RMSNorm, context: Context) -> torch.Tensor:
+        """Attend on norm(x): [B, S, H] to [B, S, H]."""
         batch, length, _ = x.shape
-        q, k, v = self.qkv(x).view(batch, length, -1, self.head_dim).split(self.heads, 2)
+        qkv = norm.into(self.qkv, x, context.recompute)
+        q, k, v = qkv.view(batch, length, -1, self.head_dim).split_with_sizes(self.heads, 2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q, context), rotate(k, context)
-        y = attend(q, k, v, self.layer, self.window, context)
-        return self.out(y.reshape(batch, length, -1))
+        q, k = (kernels.rotate(one, context.cosine, context.sine) for one in (q, k))
+        y = self._attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), context)
+        return self.out(y.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
+
+    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: Context) -> torch.Tensor:
+        """[B, N, S, D] on [B, G, S, D] and the cache, giving [B, N, S, D]."""
+        seen = context.masks[self.window]
+        if context.cache is None or context.slots is None:
+            return attention.attend(q, k, v, seen, self.window)
+        return attention.attend_once(q, *context.cache.store(self.layer, context.slots, k, v), seen)
 
 
 class GatedMLP(nn.Module):
@@ -108,10 +121,10 @@ class GatedMLP(nn.Module):
         self.gate_up = Linear(own.below("gate_up"))
         self.down = Linear(own.below("down"))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, S, H] to [B, S, H]."""
-        gate, up = self.gate_up(x).chunk(2, -1)
-        return self.down(F.silu(gate) * up)
+    def forward(self, x: torch.Tensor, norm: RMSNorm, recompute: bool) -> torch.Tensor:
+        """Transform norm(x): [B, S, H] to [B, S, H]."""
+        gate_up = norm.into(self.gate_up, x, recompute)
+        return kernels.gated_linear(gate_up, self.down.weight, self.down.bias, recompute)
 
 
 class Layer(nn.Module):
@@ -126,29 +139,5 @@ class Layer(nn.Module):
 
     def forward(self, x: torch.Tensor, context: Context) -> torch.Tensor:
         """[B, S, H] to [B, S, H]."""
-        x = x + self.attention(self.attention_norm(x), context)
-        return x + self.mlp(self.mlp_norm(x))
-
-
-def rotate(x: torch.Tensor, context: Context) -> torch.Tensor:
-    """Rotate the pairs (i, i + D/2) of each head of [B, S, N, D] by its position's angles."""
-    first, second = x.chunk(2, -1)
-    turned = torch.cat((-second, first), -1)
-    return (x * context.cosine + turned * context.sine).to(x.dtype)
-
-
-def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: int, window: int | None, context: Context
-) -> torch.Tensor:
-    """Softmax attention of [B, S, N, D] on [B, S, G, D] (and the cache), giving [B, S, N, D]."""
-    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    if context.cache is not None and context.slots is not None:
-        k, v = context.cache.store(layer, context.slots, k, v)
-    seen = context.masks[window]
-    y = F.scaled_dot_product_attention(
-        q, k, v, seen, is_causal=seen is None, enable_gqa=q.shape[1] != k.shape[1]
-    )
-    return y.transpose(1, 2)
-
-
-Recomputed = Callable[[Layer, torch.Tensor, Context], torch.Tensor]
+        x = x + self.attention(x, self.attention_norm, context)
+        return x + self.mlp(x, self.mlp_norm, context.recompute)  # type: ignore[no-any-return]

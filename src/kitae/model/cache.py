@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from kitae.model import mask
+from kitae.model.attention import causal
 from kitae.model.config import DecoderConfig
 
 
@@ -39,4 +39,4 @@ class KVCache:
 
     def mask(self, slots: torch.Tensor, window: int | None) -> torch.Tensor:
         """[1, 1, S, K]: which buffer entries the tokens at `slots` see."""
-        return mask.causal(slots, torch.arange(self.capacity, device=slots.device), window)[None, None]
+        return causal(slots, torch.arange(self.capacity, device=slots.device), window)[None, None]

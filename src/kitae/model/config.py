@@ -1,7 +1,7 @@
 """The configuration of a decoder, read from and written as a Hugging Face config.json.
 
-One class holds what Llama 2/3/3.1/3.2, SmolLM2, Mistral, Qwen2 and Qwen3 differ in. A setting that would change the
-numbers and that kitae does not compute stops with the field, its value and what is supported.
+One class holds what Llama 2/3/3.1/3.2, SmolLM2, Mistral, Qwen2 and Qwen3 differ in. A setting that would
+change the numbers and that kitae does not compute stops with the field, its value and what is supported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DecoderConfig:
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> DecoderConfig:
-        """Read the content of config.json; WeightsError names the field that is missing, wrong or unsupported."""
+        """Read what config.json holds; WeightsError names a field that is missing, wrong or unsupported."""
         family = _family(config)
         _require_supported(config)
         size = {name: _size(config, name) for name in REQUIRED}
@@ -148,7 +148,7 @@ def _kv_heads(values: Mapping[str, Any], num_heads: int) -> int:
     kv_heads = _size(values, "num_key_value_heads")
     if num_heads % kv_heads:
         raise WeightsError(
-            f"config.json: num_attention_heads: {num_heads} is not a multiple of num_key_value_heads ({kv_heads})"
+            f"config.json: num_attention_heads: {num_heads} is no multiple of num_key_value_heads {kv_heads}"
         )
     return kv_heads
 
@@ -158,7 +158,7 @@ def _head_dim(values: Mapping[str, Any], hidden_size: int, num_heads: int) -> in
         head_dim = _size(values, "head_dim")
     elif hidden_size % num_heads:
         raise WeightsError(
-            f"config.json: hidden_size: {hidden_size} is not a multiple of num_attention_heads ({num_heads}), "
+            f"config.json: hidden_size: {hidden_size} is no multiple of num_attention_heads ({num_heads}), "
             "and there is no head_dim"
         )
     else:

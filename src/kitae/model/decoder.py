@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from kitae.model.attention import attention_mask
 from kitae.model.blocks import Context, Layer, Parameters, RMSNorm
 from kitae.model.cache import KVCache
 from kitae.model.config import DecoderConfig
 from kitae.model.layouts import decoder_layouts
-from kitae.model.mask import attention_mask
 from kitae.model.rotary import inverse_frequencies, rotary_tables
 from kitae.parallel.layout import ParameterLayout
 
@@ -40,8 +40,8 @@ class Embedding(nn.Module):
 class Decoder(nn.Module):
     """Embedding, layers and final norm; the head is applied apart, so that a loss can take it in chunks.
 
-    Parameters are uninitialised memory: fill them with `initialise` or through a live sink. With `tied`, the head is
-    the embedding, whatever the configuration says: the tensors of the checkpoint decide.
+    Parameters are uninitialised memory: fill them with `initialise` or through a live sink. With `tied`, the
+    head is the embedding, whatever the configuration says: the tensors of the checkpoint decide.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class Decoder(nn.Module):
     ) -> torch.Tensor:
         """Hidden states [B, S, H] after the final norm, for ids, positions and documents [B, S].
 
-        Without `segment_ids` a row is one document. With a cache, the tokens follow those in it and are added to it.
+        Without `segment_ids` a row is one document. With a cache, which takes no segments, the tokens follow
+        those in it and are added to it.
         """
         context = self._context(input_ids, position_ids, segment_ids, cache)
         hidden = self.embed(input_ids)
@@ -99,7 +100,7 @@ class Decoder(nn.Module):
             hidden = self._run(layer, hidden, context)
         if cache is not None:
             cache.length += input_ids.shape[1]
-        return self.norm(hidden)
+        return self.norm(hidden)  # type: ignore[no-any-return]
 
     @property
     def head_weight(self) -> torch.Tensor:
@@ -122,6 +123,6 @@ class Decoder(nn.Module):
         windows = set(self.config.windows)
         if cache is None:
             masks = {one: attention_mask(segments, ids.shape[1], one, ids.device) for one in windows}
-            return Context(cosine, sine, masks)
+            return Context(cosine, sine, masks, recompute=self._recompute == "selective")
         slots = cache.slots(ids.shape[1])
         return Context(cosine, sine, {one: cache.mask(slots, one) for one in windows}, cache, slots)

@@ -1,7 +1,7 @@
 """Random weights for a new model, drawn for each full tensor on its own.
 
-The generator of a tensor is keyed by the seed and the tensor's name, and always draws the whole tensor, so every
-tensor-parallel cut and every order of filling starts from the same weights.
+The generator of a tensor is keyed by the seed and the tensor's name, and always draws the whole tensor, so
+every tensor-parallel cut and every order of filling starts from the same weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def full_tensor(name: str, shape: Shape, initial: Initial, seed: int, std: float
 def initialise(
     parameters: Mapping[str, torch.Tensor], layouts: Iterable[ParameterLayout], *, seed: int, std: float
 ) -> None:
-    """Fill local parameters: weights normal with `std`, norms one, biases zero; one full tensor in memory at a time."""
+    """Fill local parameters: weights normal with `std`, norms one, biases zero; one parameter at a time."""
     for layout in layouts:
         read = partial(
             _read, {piece.tensor: piece.full_shape for piece in layout.pieces}, layout.initial, seed, std

@@ -14,7 +14,7 @@ LLAMA3_FIELDS = ("factor", "low_freq_factor", "high_freq_factor")
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Base and scaling of the rotary angles; `kind` is one of KINDS, other fields are read only by the kinds that have them."""
+    """Base and scaling of the rotary angles; `kind` is one of KINDS and reads only its own fields."""
 
     theta: float = 10000.0
     kind: str = "default"
@@ -25,12 +25,12 @@ class RopeConfig:
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any], max_position_embeddings: int) -> RopeConfig:
-        """Read `rope_theta` + `rope_scaling` (with `type` or `rope_type`) or `rope_parameters`; WeightsError if unsupported."""
+        """Read `rope_theta` and `rope_scaling`, or `rope_parameters`; WeightsError if unsupported."""
         field = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
         values = config.get(field) or {}
         if not isinstance(values, Mapping) or any(isinstance(value, Mapping) for value in values.values()):
             raise WeightsError(
-                f"config.json: {field}: {values!r} is not supported; supported: one flat mapping for all layers"
+                f"config.json: {field}: {values!r} is not supported; supported: one mapping for all layers"
             )
         spelling = "rope_type" if "rope_type" in values else "type"
         kind = values.get(spelling) or "default"

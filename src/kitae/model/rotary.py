@@ -19,9 +19,8 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> torch.Tensor:
 
 
 def rotary_tables(frequencies: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine for positions [B, S], fp32 [B, S, 1, D] each: the second half repeats the first."""
-    angles = position_ids[..., None].float() * frequencies
-    angles = torch.cat((angles, angles), -1)[:, :, None]
+    """Cosine and sine for positions [B, S], fp32 [B, S, 1, D/2] each."""
+    angles = (position_ids[..., None].float() * frequencies)[:, :, None]
     return angles.cos(), angles.sin()
 
 

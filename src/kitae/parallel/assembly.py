@@ -1,4 +1,4 @@
-"""Between full tensors and local parameters, both ways, as a layout says: a bijection up to replicas and padding."""
+"""Between full tensors and local parameters, both ways: a bijection up to replicas and padding."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Read = Callable[[str, Box], torch.Tensor]
 
 
 def assemble(layout: ParameterLayout, read: Read, dtype: torch.dtype) -> torch.Tensor:
-    """The local parameter, of shape `layout.shape` and `dtype`, from boxes of full tensors; padding is zero."""
+    """Gather a local parameter of `layout.shape` and `dtype` from boxes of full tensors; padding is zero."""
     parts = [_local(piece, read, dtype) for piece in layout.pieces]
     return parts[0] if len(parts) == 1 else torch.cat(parts, layout.concat_dim)
 
 
 def pieces_of(layout: ParameterLayout, tensor: torch.Tensor) -> Iterator[tuple[str, Box, torch.Tensor]]:
-    """Name, box and values (in the full tensor's coordinates) of each piece of a local parameter; views, no copies."""
+    """Give each piece of a local parameter: tensor name, box and values in the full tensor's coordinates."""
     assert tuple(tensor.shape) == layout.shape, f"{layout.name}: {tuple(tensor.shape)} is not {layout.shape}"
     sizes = [piece.local_shape[layout.concat_dim] for piece in layout.pieces]
-    for piece, part in zip(layout.pieces, tensor.split(sizes, layout.concat_dim), strict=True):
+    for piece, part in zip(layout.pieces, tensor.split_with_sizes(sizes, layout.concat_dim), strict=True):
         box = full_box(piece)
         if prod(box.shape):
             yield piece.tensor, box, part[_without_padding(piece)].reshape(box.shape)

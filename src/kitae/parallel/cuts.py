@@ -1,7 +1,7 @@
-"""How each kind of full tensor is cut for tensor parallelism: every function here gives the piece of one rank.
+"""How each kind of full tensor is cut for tensor parallelism: every function gives the piece of one rank.
 
-`grouped` is kitae's order of attention heads: rank r holds the r-th run of query heads and the key and value heads that
-those queries meet. With fewer KV heads than ranks each KV head is held by `tp_size // num_kv_heads` neighbours.
+`grouped` is kitae's order of attention heads: rank r holds the r-th run of query heads and the key and value
+heads that those queries meet. With fewer KV heads than ranks, `tp_size // num_kv_heads` neighbours hold each.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def query_heads(tensor: str, shape: Shape, num_heads: int, place: Place) -> Piec
 
 
 def kv_heads(tensor: str, shape: Shape, num_kv_heads: int, place: Place) -> Piece:
-    """The key or value heads that this rank's query heads meet; replicated when there are fewer than ranks."""
+    """The key or value heads that this rank's query heads meet; replicated when fewer than ranks."""
     if num_kv_heads >= place.tp_size:
         _require_multiple(tensor, "KV heads", num_kv_heads, place.tp_size)
         return _heads(tensor, shape, 0, num_kv_heads, place)
     if place.tp_size % num_kv_heads:
         raise WeightsError(
-            f"{tensor}: {num_kv_heads} KV heads cannot be shared evenly by {place.tp_size} tensor-parallel ranks; "
+            f"{tensor}: {num_kv_heads} KV heads do not spread evenly over {place.tp_size} ranks; "
             f"choose a size that divides, or is a multiple of, {num_kv_heads}"
         )
     copies = place.tp_size // num_kv_heads
@@ -77,7 +77,7 @@ def kv_heads(tensor: str, shape: Shape, num_kv_heads: int, place: Place) -> Piec
 
 
 def head_columns(tensor: str, shape: Shape, num_heads: int, place: Place) -> Piece:
-    """The columns of the attention output weight [hidden, heads * head_dim] that follow this rank's query heads."""
+    """The columns of the output weight [hidden, heads * head_dim] that follow this rank's query heads."""
     _require_multiple(tensor, "query heads", num_heads, place.tp_size)
     return _heads(tensor, shape, 1, num_heads, place)
 

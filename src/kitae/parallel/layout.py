@@ -1,8 +1,8 @@
 """Which part of which full tensor each rank holds: the one table that everything about ranks follows from.
 
 A full tensor is the one of the Hugging Face checkpoint. It is looked at through a *view* (a reshape, such as
-[heads, head_dim, hidden]); a rank holds a *box* of that view. A local parameter is a list of such pieces, each
-reshaped to its local shape and concatenated along `concat_dim`.
+[heads, head_dim, hidden]); a rank holds a *box* of that view. A local parameter is a list of such pieces,
+each reshaped to its local shape and concatenated along `concat_dim`.
 """
 
 from __future__ import annotations

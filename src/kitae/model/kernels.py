@@ -1,0 +1,154 @@
+"""Forward and backward passes written out where autograd's own would move or keep much more memory.
+
+All compute in the input's dtype except the norm's statistics and its gradient, which are fp32. Saved for
+backward, in units of tokens x hidden (H) or tokens x intermediate (I), against plain autograd:
+
+    norm_linear    2 H (H when recomputed)     against 4 H
+    gated_linear   3 I (2 I when recomputed)   against 4 I
+    rotate         nothing but the tables      against 2 copies of its input
+
+A recomputed value comes from the same operations on the same tensors, so gradients are the same to the bit.
+Every function here is checked against autograd in tests/model/test_kernels.py. N rows, O outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd import Function
+from torch.nn import functional as F
+
+Tensor = torch.Tensor
+Optional = Tensor | None
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """X / rms(x) * weight over the last dimension, in x's dtype, with fp32 statistics."""
+    return _RMSNorm.apply(x, weight, eps)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def norm_linear(
+    x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Optional, recompute: bool = False
+) -> Tensor:
+    """linear(rms_norm(x)): [..., H] to [..., O]; with `recompute` the norm is not kept for backward."""
+    return _NormLinear.apply(x, norm, eps, weight, bias, recompute)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def gated_linear(gate_up: Tensor, weight: Tensor, bias: Optional, recompute: bool = False) -> Tensor:
+    """linear(silu(gate) * up) of [..., 2 I]; with `recompute` the product is not kept for backward."""
+    return _GatedLinear.apply(gate_up, weight, bias, recompute)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Turn the pairs (i, i + D/2) of [B, S, heads, D] by the angles of [B, S, 1, D/2] tables."""
+    return _Rotate.apply(x, cosine, sine)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _RMSNorm(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        scale = _scale(x, eps)
+        ctx.save_for_backward(x, scale, weight)
+        return _normed(x, scale, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Optional, ...]:
+        return (*_norm_gradients(gradient, *ctx.saved_tensors), None)
+
+
+class _NormLinear(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Optional, recompute: bool
+    ) -> Tensor:
+        scale = _scale(x, eps)
+        normed = _normed(x, scale, norm)
+        ctx.has_bias = bias is not None
+        ctx.save_for_backward(x, scale, norm, weight, None if recompute else normed)
+        return F.linear(normed, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Optional, ...]:
+        x, scale, norm, weight, normed = ctx.saved_tensors
+        normed = _normed(x, scale, norm) if normed is None else normed
+        d_normed, d_weight, d_bias = _linear_gradients(gradient, normed, weight, ctx.has_bias)
+        dx, d_norm = _norm_gradients(d_normed, x, scale, norm)
+        return dx, d_norm, None, d_weight, d_bias, None
+
+
+class _GatedLinear(Function):
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor, weight: Tensor, bias: Optional, recompute: bool) -> Tensor:
+        gate, up = gate_up.chunk(2, -1)
+        product = F.silu(gate).mul_(up)
+        ctx.has_bias = bias is not None
+        ctx.save_for_backward(gate_up, weight, None if recompute else product)
+        return F.linear(product, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Optional, ...]:
+        gate_up, weight, product = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, -1)
+        activated = F.silu(gate)
+        product = activated * up if product is None else product
+        d_product, d_weight, d_bias = _linear_gradients(gradient, product, weight, ctx.has_bias)
+        d_up = activated.mul_(d_product)
+        d_gate = torch.ops.aten.silu_backward(d_product.mul_(up), gate)
+        return torch.cat((d_gate, d_up), -1), d_weight, d_bias, None
+
+
+class _Rotate(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        ctx.save_for_backward(cosine, sine)
+        return _turned(x, cosine, sine, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Optional, ...]:
+        cosine, sine = ctx.saved_tensors
+        return _turned(gradient, cosine, sine, -1), None, None
+
+
+def _scale(x: Tensor, eps: float) -> Tensor:
+    """1 / rms of each row, fp32 [..., 1]: the norm only reads x; a mean of squares would write a copy."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    return length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+
+
+def _normed(x: Tensor, scale: Tensor, weight: Tensor) -> Tensor:
+    normed: Tensor = (x * scale).to(x.dtype)
+    normed *= weight
+    return normed
+
+
+def _norm_gradients(gradient: Tensor, x: Tensor, scale: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Optionals of x and the norm's weight; both sums are matrix-vector products over one product tensor."""
+    size = x.shape[-1]
+    gradient, wide = gradient.float(), weight.float()
+    product = (gradient * x).view(-1, size)
+    d_weight = torch.mv(product.t(), scale.view(-1))
+    along = torch.mv(product, wide).view_as(scale)
+    correction = scale.pow(3).mul_(along).div_(-size)
+    dx = (gradient * wide).mul_(scale).addcmul_(x, correction)
+    return dx.to(x.dtype), d_weight.to(weight.dtype)
+
+
+def _linear_gradients(
+    gradient: Tensor, inputs: Tensor, weight: Tensor, has_bias: bool
+) -> tuple[Tensor, Tensor, Optional]:
+    rows = gradient.reshape(-1, gradient.shape[-1])
+    d_weight = rows.t() @ inputs.view(-1, inputs.shape[-1])
+    return gradient @ weight, d_weight, rows.sum(0) if has_bias else None
+
+
+def _turned(x: Tensor, cosine: Tensor, sine: Tensor, sign: int) -> Tensor:
+    first, second = x.chunk(2, -1)
+    turned = torch.cat(
+        (
+            torch.addcmul(first * cosine, second, sine, value=-sign),
+            torch.addcmul(second * cosine, first, sine, value=sign),
+        ),
+        -1,
+    )
+    return turned.to(x.dtype)
