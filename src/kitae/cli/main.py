@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 import tempfile
 import traceback
@@ -96,11 +97,15 @@ def _reader_is_gone(error: Exception) -> bool:
     if not isinstance(error, BrokenPipeError):
         return False
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        output = sys.stdout.fileno()
+    except OSError:  # not a file of the system
+        return False
+    poll = select.poll()
+    poll.register(output, 0)
+    gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return gone
 
 
 def _bug(error: Exception) -> int:

@@ -98,7 +98,7 @@ def _above_zero(duration: Duration) -> Duration:
 
 
 def _expand_home(text: str) -> str:
-    return str(Path(text).expanduser()) if text.startswith("~") else text
+    return str(Path(text).expanduser()) if text == "~" or text.startswith("~/") else text
 
 
 Positive = Annotated[int, Field(gt=0)]

@@ -38,13 +38,13 @@ class Recipe(Section):
     model: ModelConfig
     """The model to start from."""
     data: DataConfig
-    """Text, and how it becomes rows of tokens."""
+    """Text to train on and to hold out, and the tokenizer."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """The optimizer."""
     schedule: ScheduleConfig = ScheduleConfig()
     """The learning rate over optimizer updates."""
     training: TrainingConfig
-    """Length, batch, precision and memory of the training."""
+    """How long to train, in which batches and which precision."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Held-out loss."""
     checkpoint: CheckpointConfig = CheckpointConfig()

@@ -1,0 +1,156 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import kitae
+from kitae.cli import main as cli
+from kitae.errors import KitaeError, RecipeError, StoppedError
+
+
+@pytest.fixture
+def verb(monkeypatch):
+    """Makes `kitae act` do something."""
+
+    def _verb(action):
+        app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+        app.callback()(lambda: None)
+        app.command("act")(action)
+        monkeypatch.setattr(cli, "make_app", lambda: app)
+        return cli.main(["act"])
+
+    return _verb
+
+
+def run(*arguments, **environment):
+    source = str(Path(kitae.__file__).parents[1])
+    env = {**os.environ, "PYTHONPATH": source, **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "kitae", *arguments], capture_output=True, text=True, env=env
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RecipeError("a.yaml:3: x: wrong"), 2), (StoppedError("saved"), 75), (KitaeError("no"), 1)],
+)
+def test_an_error_is_one_message_and_the_code_of_its_kind(verb, capsys, error, code):
+    def act():
+        raise error
+
+    assert verb(act) == code
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", f"error: {error}\n")
+
+
+def test_an_interrupt_is_one_line_and_130(verb, capsys):
+    def act():
+        raise KeyboardInterrupt
+
+    assert verb(act) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_bug_is_one_line_and_a_file(verb, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("KITAE_DEBUG", raising=False)
+
+    def act():
+        return {}["gone"]
+
+    assert verb(act) == 70
+    message = capsys.readouterr().err
+    (file,) = tmp_path.iterdir()
+    assert message == f"unexpected: KeyError: 'gone'; this is a bug; its traceback is in {file}\n"
+    assert "Traceback" in file.read_text()
+    assert 'return {}["gone"]' in file.read_text()
+
+
+def test_a_bug_shows_its_traceback_when_asked(verb, capsys, monkeypatch):
+    monkeypatch.setenv("KITAE_DEBUG", "1")
+
+    def act():
+        return {}["gone"]
+
+    assert verb(act) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_exit_code_of_a_verb_is_kept(verb):
+    def act():
+        raise typer.Exit(9)
+
+    assert verb(act) == 9
+
+
+def test_a_verb_that_says_nothing_ends_with_0(verb):
+    assert verb(lambda: None) == 0
+
+
+def test_a_broken_pipe_of_something_else_is_a_bug(verb, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("KITAE_DEBUG", raising=False)
+
+    def act():
+        raise BrokenPipeError(32, "Broken pipe")
+
+    assert verb(act) == 70
+    assert "unexpected: BrokenPipeError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["explan"], "Did you mean 'explain'?"),
+        (["explain"], "Missing argument 'RECIPE'"),
+        (["explain", "x.yaml", "--jsn"], "--json"),
+        (["--nothing"], "No such option: --nothing"),
+    ],
+)
+def test_a_usage_error_is_one_line_and_2(arguments, message, capsys):
+    assert cli.main(arguments) == 2
+    output = capsys.readouterr().err
+    assert output.startswith("error: ")
+    assert message in output
+    assert output.rstrip().endswith("--help)")
+    assert output.count("\n") == 1
+
+
+def test_version_and_help(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"kitae {kitae.__version__}\n"
+    assert cli.main([]) == 0
+    assert "explain" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy():
+    source = str(Path(kitae.__file__).parents[1])
+    heavy = "{'torch', 'transformers', 'numpy', 'pydantic', 'pyarrow', 'tokenizers', 'rich'}"
+    code = "import sys; from kitae.cli.main import main; main(['--help']); "
+    code += f"sys.exit(str(sorted({heavy} & set(sys.modules))))"
+    env = {**os.environ, "PYTHONPATH": source}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert "Usage: kitae" in result.stdout
+    assert result.stderr.strip() == "[]"
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    source = str(Path(kitae.__file__).parents[1])
+    command = [sys.executable, "-m", "kitae", "schema"]
+    env = {**os.environ, "PYTHONPATH": source}
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=env, text=True)
+    finally:
+        os.close(writer)
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_as_a_program():
+    result = run("explain", "none.yaml")
+    assert result.returncode == 2
+    assert result.stderr == "error: none.yaml: there is no such file; give the path of a recipe (.yaml)\n"
