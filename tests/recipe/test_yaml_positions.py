@@ -8,10 +8,11 @@ from kitae.recipe.yaml_positions import parse, read_text
     ("text", "value"),
     [
         ("1e-4", 1e-4), ("3.0e-4", 3e-4), (".5", 0.5), ("1.", 1.0), ("-1", -1), ("+2", 2), ("010", 10),
-        ("0o10", 8), ("0x1F", 31), (".inf", float("inf")), ("-.INF", float("-inf")), ("true", True), ("FALSE", False),
-        ("null", None), ("~", None), ("", None), ("no", "no"), ("on", "on"), ("Yes", "Yes"),
-        ("1_000", "1_000"), ("12:30:00", "12:30:00"), ("2026-11-30", "2026-11-30"), ("'1'", "1"), ("!!str 1", "1"),
-        ("!!float 1", 1.0), ("[1, a]", [1, "a"]), ("{a: {b: 2}}", {"a": {"b": 2}}), ("~/x", "~/x"),
+        ("0o10", 8), ("0x1F", 31), (".inf", float("inf")), ("-.INF", float("-inf")),
+        ("true", True), ("FALSE", False), ("null", None), ("~", None), ("", None), ("no", "no"), ("on", "on"),
+        ("Yes", "Yes"), ("1_000", "1_000"), ("12:30:00", "12:30:00"), ("2026-11-30", "2026-11-30"), ("'1'", "1"),
+        ("!!str 1", "1"), ("!!float 1", 1.0), ("[1, a]", [1, "a"]), ("{a: {b: 2}}", {"a": {"b": 2}}),
+        ("~/x", "~/x"),
     ],
 )  # fmt: skip
 def test_scalars_are_those_of_yaml_1_2(text, value):

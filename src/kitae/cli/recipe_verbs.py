@@ -74,25 +74,22 @@ def _print_rows(rows: list[Row], loaded: LoadedRecipe, resolved: ResolvedRecipe)
 
 
 def _print_plain(cells: list[tuple[str, str, str, str]]) -> None:
-    widths = [max(len(row[column]) for row in cells) for column in range(3)]
-    for row in cells:
-        print(
-            "  ".join(
-                [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]
-            ).rstrip()
-        )
+    path_width, value_width, origin_width = (max(len(row[column]) for row in cells) for column in range(3))
+    for path, value, origin, reason in cells:
+        print(f"{path:{path_width}}  {value:{value_width}}  {origin:{origin_width}}  {reason}".rstrip())
 
 
 def _print_table(cells: list[tuple[str, str, str, str]]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table("value of", "is", "from", "because", box=None, pad_edge=False)
+    columns = (Column("value of", no_wrap=True), Column("is", overflow="fold"), Column("from", no_wrap=True))
+    table = Table(*columns, Column("because"), box=None, pad_edge=False)
     section = ""
     for path, value, origin, reason in cells:
         head = path.partition(".")[0]
-        if section and head != section and ("." in path or "." in section):
+        if "." in path and head != section:
             table.add_row()
         section = head
         table.add_row(

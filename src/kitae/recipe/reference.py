@@ -30,12 +30,12 @@ This page is made from the schema by `make docs`.
 def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a recipe file; every field carries its description."""
     schema = Recipe.model_json_schema()
-    for section in (schema, *schema["$defs"].values()):
+    definitions = schema["$defs"]
+    for section in (schema, *definitions.values()):
         for value in section["properties"].values():
             if "$ref" in value:  # left undescribed where the field and its section have the same words
-                value.setdefault(
-                    "description", schema["$defs"][value["$ref"].rpartition("/")[2]]["description"]
-                )
+                inner = definitions[value["$ref"].rpartition("/")[2]]
+                value.setdefault("description", inner["description"])
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"kitae recipe, format {FORMAT}",
