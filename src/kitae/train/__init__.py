@@ -1,0 +1,1 @@
+"""The training engine: loss, precision, optimizer, loop, metrics, evaluation, signals."""

@@ -1,0 +1,94 @@
+"""What to say when a loss or a gradient is not finite: where it began.
+
+Called when the damage is seen, before the weights are updated; looks at the weights, then computes the
+micro-batches once more and watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from kitae.errors import TrainingError
+from kitae.train.batch import MicroBatch
+
+Forward = Callable[[MicroBatch], torch.Tensor]
+"""What must be finite about a micro-batch: its loss, or its rows' losses."""
+
+_WAY_OUT = (
+    "lower optimizer.learning_rate, lengthen schedule.warmup or set training.precision to fp32, and look at "
+    "the rows with `kitae inspect`; metrics so far and the last checkpoint are kept"
+)
+
+
+def first_bad(tensors: Iterable[tuple[str, torch.Tensor | None]]) -> str | None:
+    """Name of the first tensor that holds a NaN or an infinity."""
+    return next((name for name, one in tensors if one is not None and not one.isfinite().all()), None)
+
+
+def explain(
+    model: nn.Module, forward: Forward, batches: Iterable[MicroBatch], when: str, *, backward: bool = True
+) -> TrainingError:
+    """Build the error that names the first bad weight, activation or (with `backward`) gradient.
+
+    `when` is the place in the run, such as `step 7`.
+    """
+    weight = first_bad(model.named_parameters())
+    if weight is not None:
+        return TrainingError(f"{when}: weight {weight} is not finite, so nothing after it can be; {_WAY_OUT}")
+    for index, batch in enumerate(batches):
+        found = _in_forward(model, forward, batch) or (backward and _in_backward(model, forward, batch))
+        if found:
+            rows = ", ".join(str(sample) for sample in batch.samples)
+            return TrainingError(f"{when}, micro-batch {index}, rows {rows}: {found}; {_WAY_OUT}")
+    return TrainingError(
+        f"{when}: loss and gradients of each micro-batch are finite, but their sum is not; {_WAY_OUT}"
+    )
+
+
+def _in_forward(model: nn.Module, forward: Forward, batch: MicroBatch) -> str | None:
+    """Name the first module, in the order in which they finish, whose output is bad."""
+    bad: list[str] = []
+
+    def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+            if isinstance(output, torch.Tensor) and not bad and first_bad([(name, output)]):
+                bad.append(name)
+
+        return look
+
+    named = model.named_modules()
+    hooks = [module.register_forward_hook(watch(name or "the model")) for name, module in named]
+    try:
+        with torch.no_grad():
+            loss = forward(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if bad:
+        return f"the output of {bad[0]} is not finite, that of everything before it is"
+    return None if loss.isfinite().all() else "the loss is not finite, though all hidden states are"
+
+
+def _in_backward(model: nn.Module, forward: Forward, batch: MicroBatch) -> str | None:
+    """Name the first parameter with a bad gradient, in the order in which the backward pass ends them."""
+    bad: list[str] = []
+
+    def watch(name: str) -> Callable[[torch.Tensor], None]:
+        def look(gradient: torch.Tensor) -> None:
+            if not bad and first_bad([(name, gradient)]):
+                bad.append(name)
+
+        return look
+
+    parameters: list[tuple[str, Any]] = list(model.named_parameters())
+    hooks = [parameter.register_hook(watch(name)) for name, parameter in parameters]
+    try:
+        forward(batch).backward()  # type: ignore[no-untyped-call]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return f"the gradient of {bad[0]} is not finite, that of everything behind it is" if bad else None

@@ -1,0 +1,203 @@
+"""The training: resume, evaluate, update, save, until the last step or a signal.
+
+The order at each step is update, evaluation, checkpoint, and each is written down when it is done. Everything
+that the next update depends on is in the checkpoint; data order and learning rate follow from its counters.
+So a run that is killed anywhere and started again is, on the same machine, the same to the bit.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kitae.data.cursor import Cursor
+from kitae.errors import StoppedError
+from kitae.model.flops import train_flops_per_token
+from kitae.recipe.resolve import resolve
+from kitae.train.batch import global_batch
+from kitae.train.evaluate import Evaluation, evaluate
+from kitae.train.job import TrainJob, TrainResult
+from kitae.train.lengths import Lengths, count_out
+from kitae.train.metrics import MetricsLog
+from kitae.train.optimizer import AdamW
+from kitae.train.precision import PRECISIONS
+from kitae.train.progress import display
+from kitae.train.recorder import Recorder
+from kitae.train.results import evaluation_path, finished_result, save_evaluation, write_run_results
+from kitae.train.schedule import Schedule
+from kitae.train.signals import StopRequested, StopSignals
+from kitae.train.state import TrainState, check_same_recipe, restore, save
+from kitae.train.step import Stepper
+from kitae.train.tensorboard import scalars
+
+
+def train(job: TrainJob) -> TrainResult:
+    """Train, or go on training, to the end of the recipe's duration.
+
+    Raises `StoppedError` after a signal, `TrainingError` when a value is not finite, `RecipeError` when the
+    folder's checkpoint is of another training, `StorageError` when the disk is full.
+    """
+    job = replace(job, recipe=resolve(job.recipe, backend=job.backend.name).recipe)
+    lengths = count_out(job.recipe, samples=len(job.train), sequence_length=job.train.sequence_length)
+    job.store.clean()
+    checkpoint = job.store.latest()
+    if checkpoint is not None:
+        check_same_recipe(job, checkpoint)
+        finished = finished_result(job, checkpoint, lengths)
+        if finished is not None:
+            return finished
+    with StopSignals() as stop:
+        stepper = _stepper(job)
+        state = TrainState()
+        if checkpoint is not None:
+            state = restore(job, stepper.weights, stepper.optimizer, checkpoint)
+            job.report(f"going on from {checkpoint.path} after step {state.step} of {lengths.steps}")
+        with ExitStack() as stack:
+            recorder = _recorder(job, lengths, state.step, stack)
+            run = _Run(job, lengths, stepper, state, recorder, stop, checkpoint.path if checkpoint else None)
+            run.to_the_end()
+    results = write_run_results(job, lengths)
+    assert run.saved is not None
+    resumed_from = checkpoint.step if checkpoint else None
+    return TrainResult(state.step, run.saved, results, resumed_from, already_complete=False)
+
+
+def _stepper(job: TrainJob) -> Stepper:
+    weights = PRECISIONS[job.recipe.training.precision](job.decoder)
+    job.decoder.recompute = job.recipe.training.recompute
+    decayed = {layout.name for layout in job.decoder.layouts if layout.decay}
+    config = job.recipe.optimizer
+    return Stepper(
+        model=job.decoder,
+        weights=weights,
+        optimizer=AdamW(weights.masters, decayed, config, fused=job.backend.fused_optimizer),
+        backend=job.backend,
+        max_grad_norm=config.max_grad_norm,
+        chunk_tokens=job.recipe.training.loss_chunk_tokens,
+    )
+
+
+def _recorder(job: TrainJob, lengths: Lengths, step: int, stack: ExitStack) -> Recorder:
+    """Open metrics, scalars and display, which `stack` closes again."""
+    log = stack.enter_context(MetricsLog(job.folder / "metrics.jsonl", step))
+    events = scalars(job.folder / "tensorboard", enabled=job.recipe.tensorboard.enabled, resumed_step=step)
+    stack.callback(events.close)
+    return Recorder(
+        log=log,
+        display=stack.enter_context(display(job.report)),
+        scalars=events,
+        report=job.report,
+        backend=job.backend,
+        precision=job.recipe.training.precision,
+        flops_per_token=train_flops_per_token(job.decoder.config, lengths.sequence_length),
+        steps=lengths.steps,
+    )
+
+
+@dataclass
+class _Run:
+    """One attempt."""
+
+    job: TrainJob
+    lengths: Lengths
+    stepper: Stepper
+    state: TrainState
+    recorder: Recorder
+    stop: StopSignals
+    saved: Path | None
+    """The newest checkpoint."""
+    cursor: Cursor = field(init=False)
+    schedule: Schedule = field(init=False)
+    saved_step: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        recipe = self.job.recipe
+        self.cursor = Cursor(self.lengths.samples, recipe.seed)
+        self.schedule = Schedule(
+            recipe.schedule, recipe.optimizer.learning_rate, self.lengths.steps, self.lengths.warmup_steps
+        )
+        self.saved_step = self.state.step
+
+    def to_the_end(self) -> None:
+        """Train until the last step is done, evaluated and saved. Raises `StoppedError` after a signal."""
+        self.recorder.start(self.state.step)
+        try:
+            self._evaluate_when_due()
+            while self.state.step < self.lengths.steps:
+                self._update()
+                evaluation = self._evaluate_when_due()
+                self._save_when_due(evaluation)
+        except StopRequested as request:
+            raise self._stopped(str(request)) from None
+
+    def _update(self) -> None:
+        begin = time.perf_counter()
+        state, number = self.state, self.state.step
+        samples = self.cursor.samples(state.consumed_samples, self.lengths.rows_of(number))
+        device = self.job.backend.device
+        batch = global_batch(self.job.train, samples, self.lengths.micro_batch_size, device)
+        rate = self.schedule.rate(number)
+        update = self.stepper.update(batch, rate, step=number + 1, check=self.stop.check)
+        state.step += 1
+        state.consumed_samples += len(samples)
+        state.padded_tokens += batch.padded_tokens
+        state.real_tokens += batch.real_tokens
+        self.recorder.update(state, update, rate, batch, time.perf_counter() - begin)
+
+    def _evaluate_when_due(self) -> Evaluation | None:
+        step, heldout = self.state.step, self.job.heldout
+        if heldout is None or not self._evaluation_due() or self.recorder.log.has_evaluation(step):
+            return None
+        begin = time.perf_counter()
+        evaluation = evaluate(
+            self.job.decoder,
+            heldout,
+            micro_batch_size=self.lengths.eval_micro_batch_size,
+            max_rows=self.job.recipe.evaluation.max_rows,
+            backend=self.job.backend,
+            chunk_tokens=self.job.recipe.training.loss_chunk_tokens,
+            check=self.stop.check,
+        )
+        save_evaluation(evaluation_path(self.job, step), evaluation)
+        self.recorder.evaluate(step, evaluation, time.perf_counter() - begin)
+        best = self.state.best_heldout_loss
+        self.state.best_heldout_loss = evaluation.loss if best is None else min(best, evaluation.loss)
+        return evaluation
+
+    def _evaluation_due(self) -> bool:
+        """Before the first step, as often as asked for, after the last; and where the best is looked for."""
+        step = self.state.step
+        at_ends = step in (0, self.lengths.steps)
+        return at_ends or _falls_on(step, self.lengths.eval_every) or self._best_wanted()
+
+    def _best_wanted(self) -> bool:
+        return self.job.recipe.checkpoint.keep_best and _falls_on(self.state.step, self.lengths.save_every)
+
+    def _save_when_due(self, evaluation: Evaluation | None) -> None:
+        step = self.state.step
+        if step == self.lengths.steps or _falls_on(step, self.lengths.save_every):
+            self.stop.check()
+            self._save(evaluation)
+        self.stop.check()
+
+    def _save(self, evaluation: Evaluation | None) -> None:
+        loss = None if evaluation is None else evaluation.loss
+        weights, optimizer = self.stepper.weights, self.stepper.optimizer
+        self.saved = save(self.job, weights, optimizer, self.state, loss)
+        self.saved_step = self.state.step
+
+    def _stopped(self, signal_name: str) -> StoppedError:
+        """Save the last finished step, unless that is done already, and say how to go on."""
+        if self.state.step > self.saved_step:
+            self._save(None)
+        where = f"it is saved in {self.saved}" if self.saved else "nothing was trained yet"
+        return StoppedError(
+            f"stopped by {signal_name} after step {self.state.step} of {self.lengths.steps}; {where}; "
+            "run the same command again to go on"
+        )
+
+
+def _falls_on(step: int, every: int | None) -> bool:
+    return every is not None and step % every == 0

@@ -1,0 +1,122 @@
+"""Writes down what the loop does: to metrics.jsonl, to TensorBoard, to the person who watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+
+import torch
+
+from kitae.backend.base import Backend
+from kitae.train.batch import GlobalBatch
+from kitae.train.evaluate import Evaluation
+from kitae.train.metrics import MetricsLog, Record
+from kitae.train.progress import Display, Standing
+from kitae.train.state import TrainState
+from kitae.train.step import Update
+from kitae.train.tensorboard import Scalars
+from kitae.train.throughput import UTILISATION_FORMULA, seconds_left, throughput
+
+DEVICES = 1
+"""Devices that train together."""
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""What the products are in, by precision."""
+
+
+@dataclass
+class Recorder:
+    """Takes one attempt's events."""
+
+    log: MetricsLog
+    display: Display
+    scalars: Scalars
+    report: Callable[[str], None]
+    backend: Backend
+    precision: str
+    flops_per_token: int
+    steps: int
+    peak_flops: float = field(init=False)
+    _step_seconds: list[float] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.peak_flops = self.backend.peak_flops(DTYPES[self.precision])
+
+    def start(self, step: int) -> None:
+        """Begin an attempt at `step`; what the later numbers refer to stands here."""
+        self._write(
+            {
+                "kind": "start",
+                "step": step,
+                "attempt": self.log.attempts + 1,
+                "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "backend": self.backend.name,
+                "devices": DEVICES,
+                "threads": torch.get_num_threads(),
+                "precision": self.precision,
+                "flops_per_token": self.flops_per_token,
+                "peak_flops": self.peak_flops,
+                "utilisation_formula": UTILISATION_FORMULA,
+            }
+        )
+
+    def update(
+        self, state: TrainState, update: Update, learning_rate: float, batch: GlobalBatch, seconds: float
+    ) -> None:
+        """Record an update; the first one of an attempt also warms up, and is marked."""
+        first = not self._step_seconds
+        self._step_seconds.append(seconds)
+        speed = throughput(
+            padded_tokens=batch.padded_tokens,
+            real_tokens=batch.real_tokens,
+            seconds=seconds,
+            devices=DEVICES,
+            flops_per_token=self.flops_per_token,
+            peak_flops=self.peak_flops,
+        )
+        self._write(
+            {
+                "kind": "train",
+                "step": state.step,
+                "loss": update.loss,
+                "learning_rate": learning_rate,
+                "grad_norm": update.grad_norm,
+                "step_seconds": seconds,
+                "first_step": first,
+                "padded_tokens": batch.padded_tokens,
+                "real_tokens": batch.real_tokens,
+                "target_tokens": batch.target_tokens,
+                "total_padded_tokens": state.padded_tokens,
+                "total_real_tokens": state.real_tokens,
+                "consumed_samples": state.consumed_samples,
+                **asdict(speed),
+                "peak_memory_bytes": self.backend.memory_bytes(),
+            }
+        )
+        left = seconds_left(self._usual_seconds(), self.steps - state.step)
+        self.display.show(
+            Standing(state.step, self.steps, update.loss, learning_rate, speed.tokens_per_s, left)
+        )
+
+    def evaluate(self, step: int, evaluation: Evaluation, seconds: float) -> None:
+        """Record a held-out loss."""
+        self._write(
+            {
+                "kind": "evaluation",
+                "step": step,
+                "loss": evaluation.loss,
+                "perplexity": evaluation.perplexity,
+                "tokens": evaluation.tokens,
+                "rows": len(evaluation.row_tokens),
+                "seconds": seconds,
+            }
+        )
+        self.report(f"held-out loss {evaluation.loss:.4f} after step {step} ({evaluation.tokens:,} tokens)")
+
+    def _usual_seconds(self) -> float:
+        steady = self._step_seconds[1:][-100:] or self._step_seconds
+        return sum(steady) / len(steady)
+
+    def _write(self, record: Record) -> None:
+        self.log.write(record)
+        self.scalars.add(record)

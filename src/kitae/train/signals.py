@@ -1,0 +1,54 @@
+"""SIGTERM and Ctrl-C: noticed at once, acted on where nothing can be half-done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+_CAUGHT = (signal.SIGTERM, signal.SIGINT)
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+class StopRequested(Exception):  # noqa: N818
+    """Somebody asked the training to stop; raised by `StopSignals.check` between two units of work."""
+
+
+class StopSignals:
+    """While entered, SIGTERM and SIGINT only leave a note, which `check` turns into `StopRequested`.
+
+    A second SIGINT exits with 130 at once. Outside the main thread, where Python takes no handlers, it does
+    nothing.
+    """
+
+    def __init__(self) -> None:
+        self._name: str | None = None
+        self._interrupts = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {one: signal.signal(one, self._note) for one in _CAUGHT}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+
+    def check(self) -> None:
+        """Raise `StopRequested` when a signal came."""
+        if self._name is not None:
+            raise StopRequested(self._name)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._name = signal.Signals(number).name
+        if number == signal.SIGINT:
+            self._interrupts += 1
+            if self._interrupts > 1:
+                raise SystemExit(_INTERRUPTED)
+        # Not print: a handler may run inside one.
+        os.write(2, f"\n{self._name}: saving as soon as the work at hand is done\n".encode())
