@@ -1,5 +1,6 @@
 """Any topology reads any: boxes of kitae's own checkpoints, cut one way and read another."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from safetensors.torch import load_file
 
 from kitae.checkpoint.manifest import MANIFEST_NAME, Manifest, read_manifest
 from kitae.checkpoint.native import NativeSink, NativeSource
+from kitae.checkpoint.publish import HashedFile
 from kitae.errors import WeightsError
 from kitae.parallel.layout import Box
 
@@ -91,6 +93,23 @@ def test_whole_tensors_open_with_safetensors_alone(tmp_path):
     loaded = load_file(tmp_path / "weights-f32-00001.safetensors")
     assert loaded.keys() == tensors.keys()
     assert all(torch.equal(loaded[name], tensors[name]) for name in tensors)
+
+
+def test_contiguous_tensors_are_written_from_where_they_are(tmp_path, monkeypatch):
+    """No copy of a large tensor, and of one that is strided only the one that is written."""
+    tensors = {"w": torch.randn(6, 4), "t": torch.randn(4, 6).t(), "half": torch.randn(5).bfloat16()}
+    places = []
+    write = HashedFile.write
+    monkeypatch.setattr(
+        HashedFile,
+        "write",
+        lambda file, data: (places.append(np.frombuffer(data, np.uint8).ctypes.data), write(file, data))[1],
+    )
+    write_checkpoint(tmp_path, tensors)
+    assert tensors["w"].data_ptr() in places
+    assert tensors["half"].data_ptr() in places
+    assert tensors["t"].data_ptr() not in places
+    assert len(places) == 5  # two headers
 
 
 def test_files_are_bounded_and_of_one_dtype(tmp_path):

@@ -1,14 +1,14 @@
 """Files and folders that appear as a whole."""
 
 import hashlib
+import threading
 
 import pytest
 
 from kitae.checkpoint import publish
 
 
-def test_hashed_file_knows_what_it_wrote(tmp_path, monkeypatch):
-    monkeypatch.setattr(publish, "_CHUNK_BYTES", 7)
+def test_hashed_file_knows_what_it_wrote(tmp_path):
     parts = [b"", b"a", bytes(range(256)), b"end"]
     file = publish.HashedFile(tmp_path / "f")
     for part in parts:
@@ -29,7 +29,8 @@ def test_short_writes_are_continued(tmp_path):
 
     file._file = Short()
     file.write(memoryview(b"0123456789"))
-    raw.close()
+    file._file = raw
+    assert file.close().sha256 == hashlib.sha256(b"0123456789").hexdigest()
     assert (tmp_path / "f").read_bytes() == b"0123456789"
 
 
@@ -104,6 +105,22 @@ def test_lock_is_held_once(tmp_path):
         assert (first, second) == (True, False)
     with publish.exclusive(tmp_path, wait=False) as again:
         assert again
+
+
+def test_a_second_saver_waits_for_the_first(tmp_path):
+    order = []
+
+    def second():
+        with publish.exclusive(tmp_path, wait=True) as held:
+            order.append(("second", held))
+
+    thread = threading.Thread(target=second)
+    with publish.exclusive(tmp_path, wait=True) as held:
+        thread.start()
+        thread.join(0.05)
+        order.append(("first", held))
+    thread.join()
+    assert order == [("first", True), ("second", True)]
 
 
 def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):

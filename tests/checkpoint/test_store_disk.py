@@ -30,8 +30,11 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-def big(mib):
-    return {"weights": DictSource({"w": torch.zeros(mib * MIB // 4)})}
+class Unread(DictSource):
+    """A source that must not be asked for values."""
+
+    def read(self, name, box=None):
+        raise AssertionError("read before the space was checked")
 
 
 def failure(store, step):
@@ -65,7 +68,9 @@ def test_too_little_space_is_seen_before_anything_is_written(small_disk):
     save(store, 1)
     free = publish.free_bytes(small_disk)
     with pytest.raises(StorageError) as caught:
-        store.save(2, big(9), state={}, config={}, recipe_hash="r")
+        store.save(
+            2, {"weights": Unread({"w": torch.zeros(9 * MIB // 4)})}, state={}, config={}, recipe_hash="r"
+        )
     need = 9 * MIB + 1024
     message = str(caught.value)
     assert message.startswith(f"cannot save to {small_disk}: No space left on device")

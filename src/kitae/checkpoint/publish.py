@@ -19,6 +19,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,7 +27,6 @@ from kitae.checkpoint.manifest import StoredFile
 from kitae.errors import StorageError
 
 _LEFTOVER = re.compile(r"\.(tmp|old|trash)-(.+)-\d+-[0-9a-f]{8}")
-_CHUNK_BYTES = 4 << 20
 _WAYS_OUT = {
     errno.ENOSPC: "free some space, lower checkpoint.keep, or put the run's folder on a larger disk",
     errno.EDQUOT: "your quota is used up: free some space or ask for more",
@@ -38,30 +38,35 @@ _WAYS_OUT = {
 
 
 class HashedFile:
-    """A new file, hashed while it is written; `close` syncs it."""
+    """A new file, hashed by a second thread while this one writes; `close` syncs it."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb", buffering=0)
         self._digest = hashlib.sha256()
+        self._hasher = ThreadPoolExecutor(1)
         self._size_bytes = 0
 
     def write(self, data: memoryview) -> None:
-        """Append bytes; in chunks, which are in the CPU's cache when they are hashed and then written."""
-        for start in range(0, len(data), _CHUNK_BYTES):
-            chunk = data[start : start + _CHUNK_BYTES]
-            self._digest.update(chunk)
-            self._size_bytes += len(chunk)
-            while len(chunk):
-                chunk = chunk[self._file.write(chunk) :]
+        """Append bytes, which may change again when this returns."""
+        hashing = self._hasher.submit(self._digest.update, data)
+        self._size_bytes += len(data)
+        try:
+            while len(data):
+                data = data[self._file.write(data) :]
+        finally:
+            hashing.result()
 
     def close(self) -> StoredFile:
         """Wait until the file is on the disk; its size and hash."""
-        with self._file:
+        try:
             os.fsync(self._file.fileno())
+        finally:
+            self.discard()
         return StoredFile(self._size_bytes, self._digest.hexdigest())
 
     def discard(self) -> None:
         """Close without waiting for the disk."""
+        self._hasher.shutdown()
         self._file.close()
 
 
