@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from kitae.checkpoint.pipe import TensorInfo
 from kitae.errors import WeightsError
@@ -33,6 +33,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 """Names of dtypes in a header."""
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_KEYS = {"dtype", "shape", "data_offsets"}
 _MAX_HEADER_BYTES = 100_000_000
 _LFS_POINTER = b"version https://git-lfs"
 
@@ -43,7 +44,10 @@ class SafetensorsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tensors = {name: _info(path, name, entry) for name, entry in read_header(path).items()}
-        self._handle: Any = safe_open(str(path), framework="pt")
+        try:
+            self._handle: Any = safe_open(str(path), framework="pt")
+        except SafetensorError as error:
+            raise WeightsError(f"{path} is not a whole safetensors file ({error}); download it again") from error
 
     def read(self, name: str, box: Box) -> torch.Tensor:
         """The box of tensor `name`; only its bytes are read."""
@@ -77,9 +81,11 @@ def _parse(path: Path, raw: bytes) -> dict[str, dict[str, Any]]:
     try:
         header = json.loads(raw)
         header.pop("__metadata__", None)
-    except (ValueError, AttributeError) as error:
+        if not all(_KEYS <= entry.keys() for entry in header.values()):
+            raise ValueError("an entry lacks a key")
+    except (ValueError, AttributeError, TypeError) as error:
         raise WeightsError(
-            f"{path} is not a safetensors file: its header is no JSON object; download it again"
+            f"{path} is not a safetensors file: its header is broken; download it again"
         ) from error
     return dict(header)
 
