@@ -107,6 +107,19 @@ class Builder:
 
     def build(self) -> Built:
         """Read, tokenise, split and write; raises `DataError` when a split comes out empty."""
+        try:
+            self._write_all()
+            for source in (*self._job.sources.train, *self._job.sources.heldout):
+                source.check_unchanged()
+            for name, side in self.result.sides.items():
+                self._close(name, side)
+        except BaseException:
+            for side in self.result.sides.values():
+                side.writer.abandon()
+            raise
+        return self.result
+
+    def _write_all(self) -> None:
         job = self._job
         spec = EncoderSpec(job.tokenizer.to_json(), job.config.normalisation, self._bos, self._eos)
         known: set[bytes] = set()
@@ -117,11 +130,6 @@ class Builder:
                     side.add(batch)
                     known.update(batch.digests)
             self._train(self._batches("train", job.sources.train, encode), known)
-        for source in (*job.sources.train, *job.sources.heldout):
-            source.check_unchanged()
-        for name, side in self.result.sides.items():
-            self._close(name, side)
-        return self.result
 
     def _train(self, batches: Iterator[Batch], known: set[bytes]) -> None:
         train, fraction = self._open("train"), self._job.fraction

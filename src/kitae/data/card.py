@@ -36,6 +36,7 @@ def make_card(
             "tokenizers_version": tokenizers.__version__,
         },
         "options": options,
+        "document_ends": "newlines at both ends of a document are cut off",
         "sources": {name: _sources(job, name, intake, hashes) for name, intake in built.intakes.items()},
         "splits": {name: _split(side, len(bos) + len(eos)) for name, side in built.sides.items()},
         "largest_token": {
@@ -98,7 +99,13 @@ def _warnings(job: Job, built: Built) -> list[str]:
         f"the tokenizer knows ids up to {tokenizer.vocab_size - 1}, the model {job.embedding_rows} rows; "
         "no text here uses the ids beyond": tokenizer.vocab_size > job.embedding_rows,
     }
-    return [message for message, applies in found.items() if applies]
+    unused = [
+        f"{name}: {option} of source {source.config.path or source.config.hub} has no effect"
+        for name in ("train", "heldout")
+        for source in getattr(job.sources, name)
+        for option in source.without_effect()
+    ]
+    return [message for message, applies in found.items() if applies] + unused
 
 
 def read_card(folder: Path) -> dict[str, Any]:

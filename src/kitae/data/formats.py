@@ -42,8 +42,9 @@ FORMATS: dict[str, Format] = {
 
 def format_of(path: Path) -> str | None:
     """Name of the format that the file's ending stands for; None when no format has it."""
-    compressed = path.suffix in COMPRESSIONS
-    ending = Path(path.stem).suffix if compressed else path.suffix
+    last = path.suffix.lower()
+    compressed = last in COMPRESSIONS
+    ending = Path(path.stem).suffix.lower() if compressed else last
     for name, entry in FORMATS.items():
         if ending in entry.suffixes and (entry.compressible or not compressed):
             return name

@@ -52,6 +52,10 @@ class HubSource:
     def check_unchanged(self) -> None:
         """The loaded data set lies in the cache of `datasets` and does not change."""
 
+    def without_effect(self) -> list[str]:
+        """`document` is for text files."""
+        return ["document"] if "document" in self.config.model_fields_set else []
+
     def _content_hash(self) -> str:
         digest = hashlib.sha256()
         for column, _ in self._columns():

@@ -115,7 +115,7 @@ def read_lines(path: Path, name: str, tally: Tally) -> Iterator[tuple[int, bytes
     number = 0
     try:
         with io.BufferedReader(CountedFile(path, tally.advance), CHUNK_BYTES) as stream:
-            opener = COMPRESSIONS.get(path.suffix, _plain)
+            opener = COMPRESSIONS.get(path.suffix.lower(), _plain)
             for number, line in enumerate(opener(stream), start=1):
                 yield number, _content(line, first=number == 1)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:

@@ -6,6 +6,7 @@ all tokens but the remainder behind the last full row are in rows, and the remai
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -126,6 +127,13 @@ class PackWriter:
         )
         write_durably(self._folder / META_FILE, json.dumps(asdict(meta), indent=2) + "\n")
         return meta
+
+    def abandon(self) -> None:
+        """Close the files as they are; what a full disk refuses is lost, as the whole folder will be."""
+        for file in (self._shard, self._index):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
 
 
 def _close_durably(file: BinaryIO) -> None:

@@ -21,6 +21,11 @@ class Source(Protocol):
     """Where documents come from."""
 
     @property
+    def config(self) -> SourceConfig:
+        """The source as the recipe has it."""
+        ...
+
+    @property
     def num_bytes(self) -> int | None:
         """Bytes on disk; None when unknown."""
         ...
@@ -39,6 +44,10 @@ class Source(Protocol):
 
     def check_unchanged(self) -> None:
         """Raise `DataError` when the source changed since it was opened."""
+        ...
+
+    def without_effect(self) -> list[str]:
+        """Fields that the recipe sets and that change nothing here."""
         ...
 
 
@@ -100,6 +109,17 @@ class FileSource:
                 raise DataError(
                     f"{file.name}: changed while it was being read; start again when it is complete"
                 )
+
+    def without_effect(self) -> list[str]:
+        """Reader options that are set, but belong to formats that none of the files has."""
+        formats = {file.format for file in self.files}
+        used = {option for name in formats for option in FORMATS[name].options}
+        used |= {"split"} if "datasets" in formats else set()
+        return [
+            name
+            for name in ("document", "text_field", "split")
+            if name in self.config.model_fields_set - used
+        ]
 
 
 @dataclass(frozen=True)

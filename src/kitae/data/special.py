@@ -29,6 +29,6 @@ def check_token(token: int, text: str, where: str, embedding_rows: int) -> None:
     """Raise `DataError` for an id that the model has no embedding for."""
     if token >= embedding_rows:
         raise DataError(
-            f"{where}: token {text!r} has the id {token}, but the model's embedding has {embedding_rows} "
-            "rows; the tokenizer belongs to another model, or tokens were added without resizing the embedding"
+            f"{where}: token {text!r} has id {token}, but the embedding has {embedding_rows} "
+            "rows; the tokenizer belongs to another model, or tokens were added and the embedding not resized"
         )

@@ -1,4 +1,4 @@
-"""Documents become ids, a batch at a time, in the process that asks (`workers` spreads batches over processes)."""
+"""Documents become ids, a batch at a time, in one process (`workers` spreads batches over many)."""
 
 from __future__ import annotations
 

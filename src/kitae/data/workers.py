@@ -1,6 +1,6 @@
 """Batches are encoded in this process or in worker processes, in order and with the same result.
 
-Workers are started afresh (not forked), import no torch, and work on one core each. They never see Ctrl-C, and
+Workers are started afresh (not forked), import no torch, and use one core each. They never see Ctrl-C, and
 end when the process that started them ends, however it ends.
 """
 
