@@ -51,8 +51,9 @@ class Wanted:
     def section(self) -> type[Section] | None:
         """The section that may stand here."""
         for one in self.alternatives():
-            if isinstance(one.annotation, type) and issubclass(one.annotation, Section):
-                return one.annotation
+            if _is_section(one.annotation):
+                section: type[Section] = one.annotation
+                return section
         return None
 
     def items(self) -> Wanted | None:
@@ -66,6 +67,11 @@ class Wanted:
         """In words, such as `a whole number above 0, or auto`."""
         words = [_words(one) for one in self.alternatives()]
         return words[0] if len(words) == 1 else f"{', '.join(words[:-1])}, or {words[-1]}"
+
+
+def _is_section(annotation: Any) -> bool:
+    # On Python 3.10 `list[int]` passes for a class, but not for one that has subclasses.
+    return get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, Section)
 
 
 def _flat(metadata: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -85,7 +91,7 @@ def _words(one: Wanted) -> str:
         return f"a list of {len(args)}, each {Wanted(args[0])}"
     if kind is list:
         return f"a {'non-empty ' if filled else ''}list, each entry {Wanted(args[0])}"
-    if isinstance(one.annotation, type) and issubclass(one.annotation, Section):
+    if _is_section(one.annotation):
         return f"a mapping with keys out of {', '.join(one.annotation.model_fields)}"
     if one.annotation is str and filled:
         return "non-empty text"

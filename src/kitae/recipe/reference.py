@@ -84,7 +84,7 @@ def _value(info: FieldInfo, inner: type[Section] | None, seen: dict[type[Section
 def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "**required**"
-    value = info.get_default(call_default_factory=True, validated_data={})
+    value = info.get_default()
     if value is None or isinstance(value, Section):
         return "–" if value is None else "its own"
     if isinstance(value, list | tuple):

@@ -48,6 +48,13 @@ class RecipeDumper(yaml.SafeDumper):
         return True
 
 
+def _represent_text(dumper: RecipeDumper, text: str) -> yaml.Node:
+    # These count as line breaks, which any other style would fold away.
+    style = '"' if any(mark in text for mark in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar(_TAG + "str", text, style=style)
+
+
+RecipeDumper.add_representer(str, _represent_text)
 for _class in (_Loader, RecipeDumper):
     for _kind, _pattern, _first in _SCALARS:
         _class.add_implicit_resolver(_TAG + _kind, re.compile(_pattern), _first)
