@@ -39,8 +39,8 @@ def attention_mask(
 ) -> torch.Tensor | None:
     """[B, 1, S, S] for documents [B, S], else [1, 1, S, S]; None if one causal call will do.
 
-    A token always sees itself, so no row is ever fully masked and softmax stays finite, also for padding, which
-    is a segment (0) of its own.
+    A token always sees itself, so no row is ever fully masked and softmax stays finite, also for padding,
+    which is a segment (0) of its own.
     """
     if segment_ids is None and window is None and query_block(length, device) == length:
         return None

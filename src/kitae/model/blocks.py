@@ -86,9 +86,9 @@ class Attention(nn.Module):
     def __init__(self, config: DecoderConfig, own: Parameters, layer: int) -> None:
         super().__init__()
         self.qkv = Linear(own.below("qkv"))
-        self.out = Linear(own.below("out"))
         self.q_norm = RMSNorm(own.below("q_norm"), config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(own.below("k_norm"), config.rms_norm_eps) if config.qk_norm else None
+        self.out = Linear(own.below("out"))
         self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         self.head_dim = config.head_dim
         self.layer = layer

@@ -112,7 +112,7 @@ class _Rotate(Function):
 
 def _scale(x: Tensor, eps: float) -> Tensor:
     """1 / rms of each row, fp32 [..., 1]: the norm only reads x; a mean of squares would write a copy."""
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
     return length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
 
 

@@ -1,0 +1,45 @@
+import pytest
+from tiny_decoders import positions, random_ids, reference, same_in_kitae
+from torch.utils.flop_counter import FlopCounterMode
+
+from kitae.model.flops import multiplied_weights, train_flops_per_token
+
+
+@pytest.mark.parametrize("case", ["llama2", "llama-head-dim", "qwen3-window", "smollm2"])
+def test_matrix_products_are_counted_exactly(case):
+    """What torch counts in forward and backward, attention apart, is 6 x weights x tokens."""
+    decoder = same_in_kitae(reference(case))
+    ids = random_ids(2, 16)
+    with FlopCounterMode(display=False) as counter:
+        decoder.logits(decoder(ids, positions(ids))).sum().backward()
+    counts = {str(operation): count for operation, count in counter.get_flop_counts()["Global"].items()}
+    products = sum(count for name, count in counts.items() if name in ("aten.mm", "aten.addmm", "aten.bmm"))
+    assert products == 6 * multiplied_weights(decoder.config) * ids.numel()
+
+
+def test_attention_term():
+    """Per token and layer: 2 products forward, 4 backward, each 2 x heads x head_dim x keys."""
+    config = same_in_kitae(reference("llama-head-dim")).config
+    extra = train_flops_per_token(config, 100) - train_flops_per_token(config, 0)
+    assert extra == 3 * 6 * 2 * 4 * 24 * 100
+    assert train_flops_per_token(config, 0) == 6 * multiplied_weights(config)
+
+
+def test_smollm2_135m():
+    """134,515,008 parameters, of which 49152 x 576 are both look-up and head, and 61 x 576 are norms."""
+    base = same_in_kitae(reference("smollm2")).config
+    sizes = {
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_layers": 30,
+        "head_dim": 64,
+    }
+    config = type(base)(**{**vars(base), **sizes})
+    assert multiplied_weights(config) == 134_515_008 - 61 * 576
+    assert train_flops_per_token(config, 256) == 6 * 134_479_872 + 12 * 30 * 576 * 256
+
+
+def test_tied_or_not_is_the_same_work():
+    untied, tied = (same_in_kitae(reference(case)).config for case in ("llama3.1", "llama3.2"))
+    assert train_flops_per_token(untied, 8) == train_flops_per_token(tied, 8)
