@@ -8,7 +8,14 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 from kitae.checkpoint.export import export
 from kitae.checkpoint.live import LiveSource
@@ -85,16 +92,22 @@ def as_bin(folder: Path, *, shards: int = 1) -> Path:
     if shards == 1:
         torch.save(state, folder / "pytorch_model.bin")
         return folder
-    weight_map = {name: f"pytorch_model-{i % shards + 1:05d}-of-{shards:05d}.bin" for i, name in enumerate(state)}
+    weight_map = {
+        name: f"pytorch_model-{i % shards + 1:05d}-of-{shards:05d}.bin" for i, name in enumerate(state)
+    }
     for file in set(weight_map.values()):
         torch.save({name: state[name] for name in state if weight_map[name] == file}, folder / file)
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "pytorch_model.bin.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": weight_map})
+    )
     return folder
 
 
 def rewrite(folder: Path, tensors: Mapping[str, torch.Tensor], file: str = "model.safetensors") -> Path:
     """Replace a file's tensors."""
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / file, {"format": "pt"})
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()}, folder / file, {"format": "pt"}
+    )
     return folder
 
 

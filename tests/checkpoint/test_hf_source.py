@@ -23,7 +23,9 @@ def values(source: HfSource) -> dict[str, torch.Tensor]:
 def change_index(folder: Path, **moved: str | None) -> None:
     weight_map = json.loads((folder / INDEX).read_text())["weight_map"]
     weight_map.update({name: file for name, file in moved.items() if file is not None})
-    edit_json(folder / INDEX, weight_map={n: f for n, f in weight_map.items() if moved.get(n, "") is not None})
+    edit_json(
+        folder / INDEX, weight_map={n: f for n, f in weight_map.items() if moved.get(n, "") is not None}
+    )
 
 
 @pytest.fixture
@@ -89,13 +91,13 @@ def test_tied_index_that_names_a_head_nobody_has(tmp_path: Path) -> None:
     assert HEAD not in source.tensors()
     assert "tied" in source.notes[0]
     edit_json(folder / "config.json", tie_word_embeddings=False)
-    with pytest.raises(WeightsError, match="not in their file: lm_head.weight"):
+    with pytest.raises(WeightsError, match=r"not in their file: lm_head.weight"):
         HfSource(folder)
 
 
 def test_tensor_that_the_index_does_not_name(sharded: Path) -> None:
     change_index(sharded, **{"model.norm.weight": None})
-    with pytest.raises(WeightsError, match="does not name .model.norm.weight in model-"):
+    with pytest.raises(WeightsError, match=r"does not name .model.norm.weight in model-"):
         HfSource(sharded)
 
 
@@ -103,7 +105,9 @@ def test_missing_shards_are_listed(sharded: Path) -> None:
     files = sorted(sharded.glob("*.safetensors"))
     files[0].unlink()
     files[2].unlink()
-    with pytest.raises(WeightsError, match=rf"2 of {len(files)} .* missing: {files[0].name}, {files[2].name}"):
+    with pytest.raises(
+        WeightsError, match=rf"2 of {len(files)} .* missing: {files[0].name}, {files[2].name}"
+    ):
         HfSource(sharded)
 
 
@@ -121,7 +125,7 @@ def test_index_that_leads_out_of_the_folder(sharded: Path) -> None:
 
 def test_two_exports_in_one_folder(sharded: Path) -> None:
     rewrite(sharded, {"a": torch.zeros(1)})
-    with pytest.raises(WeightsError, match="holds both model.safetensors and"):
+    with pytest.raises(WeightsError, match=r"holds both model.safetensors and"):
         HfSource(sharded)
 
 

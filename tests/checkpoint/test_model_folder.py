@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,9 @@ def test_round_trip_is_bit_equal(tmp_path: Path, family: str, tied: bool) -> Non
     assert len(list(result.glob("*.safetensors"))) > 2
     assert_same(all_tensors(result), all_tensors(folder))
     assert (HEAD in all_tensors(result)) is not tied
-    assert json.loads((result / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
+    assert json.loads((result / "config.json").read_text()) == json.loads(
+        (folder / "config.json").read_text()
+    )
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -116,14 +117,16 @@ def test_unsupported_rope_stops_before_anything_is_written(tmp_path: Path) -> No
     edit_json(folder / "config.json", rope_parameters=None, rope_scaling=scaling)
     with pytest.raises(WeightsError, match="longrope"):
         through_kitae(folder, tmp_path / "out")
-    assert os.listdir(tmp_path) == ["in"]
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_missing_tensors_are_counted_and_named(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path / "in")
     tensors = {name: t for name, t in all_tensors(folder).items() if ".layers.1." not in name}
     rewrite(folder, tensors)
-    with pytest.raises(WeightsError, match=r"9 of 21 tensors are missing: model.layers.1.input_layernorm.* and 4 more"):
+    with pytest.raises(
+        WeightsError, match=r"9 of 21 tensors are missing: model.layers.1.input_layernorm.* and 4 more"
+    ):
         open_model(folder)
 
 

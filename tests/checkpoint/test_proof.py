@@ -32,7 +32,9 @@ def swap_rotary(tensor: torch.Tensor, heads: int) -> torch.Tensor:
     return tensor.reshape(heads, 2, -1, tensor.shape[1]).transpose(1, 2).reshape(tensor.shape)
 
 
-def test_permutation_that_cancels_in_the_round_trip_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permutation_that_cancels_in_the_round_trip_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """T05: kitae reads q and k in a wrong order and writes it back right: only the logits tell."""
     folder = through_kitae(hf_folder(tmp_path / "in"), tmp_path / "out")
     tensors = all_tensors(folder)
@@ -44,7 +46,9 @@ def test_permutation_that_cancels_in_the_round_trip_is_caught(tmp_path: Path, mo
     misread = rewrite(hf_folder(tmp_path / "misread"), wrong)
     kitae_logits = proof._kitae_logits
     monkeypatch.setattr(proof, "_kitae_logits", lambda _, prompts: kitae_logits(misread, prompts))
-    with pytest.raises(ProofError, match=r"differ by [0-9.]+, allowed is 0.0001 .*worst of 3 prompts: number [12]"):
+    with pytest.raises(
+        ProofError, match=r"differ by [0-9.]+, allowed is 0.0001 .*worst of 3 prompts: number [12]"
+    ):
         prove_folder(folder, PROMPTS, 1e-4)
 
 
@@ -60,7 +64,7 @@ def test_rounding_of_the_reference_is_added_where_needed(tmp_path: Path) -> None
     folder = hf_folder(tmp_path / "in")
     rewrite(folder, {n: t * (1e5 if n == "lm_head.weight" else 1) for n, t in all_tensors(folder).items()})
     result = prove_folder(folder, PROMPTS, 1e-9)
-    assert 1e-9 < result.max_difference
+    assert result.max_difference > 1e-9
     assert all(d <= 1e-9 + 2 * r for d, r in zip(result.differences, result.rounding, strict=True))
 
 
@@ -69,7 +73,7 @@ def test_keys_that_do_not_match_fail(tmp_path: Path, monkeypatch: pytest.MonkeyP
     kept = {n: t for n, t in all_tensors(folder).items() if n != "model.layers.1.mlp.up_proj.weight"}
     rewrite(folder, kept)
     monkeypatch.setattr(proof, "_kitae_logits", lambda *_: [])
-    with pytest.raises(ProofError, match="missing_keys.*layers.1.mlp.up_proj"):
+    with pytest.raises(ProofError, match=r"missing_keys.*layers.1.mlp.up_proj"):
         prove_folder(folder, PROMPTS)
 
 
@@ -77,5 +81,5 @@ def test_folder_that_transformers_cannot_load_fails(tmp_path: Path, monkeypatch:
     folder = hf_folder(tmp_path / "in")
     edit_json(folder / "config.json", model_type="nonesuch")
     monkeypatch.setattr(proof, "_kitae_logits", lambda *_: [])
-    with pytest.raises(ProofError, match="cannot load .*nonesuch"):
+    with pytest.raises(ProofError, match=r"cannot load .*nonesuch"):
         prove_folder(folder, PROMPTS)

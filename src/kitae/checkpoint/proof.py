@@ -1,9 +1,9 @@
 """The proof of an exported folder: stock transformers loads it, gives kitae's logits, and generates.
 
 Logits are compared in fp32, whose rounding is not small in deep models: for SmolLM2-135M (30 layers, logits
-up to 40) transformers differs from its own fp64 result by 0.5e-4 to 7e-4, by prompt. So where a difference
-is above the limit, transformers is asked again in fp64, and twice its own rounding is added to the limit; a wrong
-weight, order or frequency is off by far more than that.
+up to 40) transformers differs from its own fp64 result by 0.5e-4 to 7e-4, by prompt. So where a difference is
+above the limit, transformers is asked again in fp64, and twice its own rounding is added to the limit; a
+wrong weight, order or frequency is off by far more than that.
 """
 
 from __future__ import annotations

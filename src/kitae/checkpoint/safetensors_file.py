@@ -47,7 +47,7 @@ class SafetensorsFile:
         try:
             self._handle: Any = safe_open(str(path), framework="pt")
         except SafetensorError as error:
-            raise WeightsError(f"{path} is not a whole safetensors file ({error}); download it again") from error
+            raise WeightsError(f"{path} is not a whole safetensors file ({error}); get it again") from error
 
     def read(self, name: str, box: Box) -> torch.Tensor:
         """The box of tensor `name`; only its bytes are read."""
@@ -81,7 +81,7 @@ def _parse(path: Path, raw: bytes) -> dict[str, dict[str, Any]]:
     try:
         header = json.loads(raw)
         header.pop("__metadata__", None)
-        if not all(_KEYS <= entry.keys() for entry in header.values()):
+        if not all(entry.keys() >= _KEYS for entry in header.values()):
             raise ValueError("an entry lacks a key")
     except (ValueError, AttributeError, TypeError) as error:
         raise WeightsError(

@@ -19,5 +19,10 @@ def stream(
     """Write the tensors `names` (default all), cast to `dtype` (default as they are); the sink stays open."""
     infos = source.tensors()
     for name in infos if names is None else names:
-        tensor = source.read(name)
-        sink.write(name, Box.whole(infos[name].shape), tensor if dtype is None else tensor.to(dtype))
+        # A name for the tensor would keep it alive while the next one is read.
+        sink.write(name, Box.whole(infos[name].shape), _read(source, name, dtype))
+
+
+def _read(source: TensorSource, name: str, dtype: torch.dtype | None) -> torch.Tensor:
+    tensor = source.read(name)
+    return tensor if dtype is None else tensor.to(dtype)
