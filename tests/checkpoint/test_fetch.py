@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import signal
 import sys
 import zipfile
 from datetime import date
@@ -128,6 +129,28 @@ def test_four_processes_fetch_once(tmp_path: Path, index: Path) -> None:
     lines = [results.get() for _ in processes]
     assert sum("fetching" in line for one in lines for line in one) == 1
     assert {one[-1].split(", in ")[0] for one in lines} == {"model: Tiny, dequantised from F32, Apache-2.0"}
+    assert sorted(path.name for path in home.iterdir()) == [".lock", "model"]
+
+
+def _die_half_way(index: Path, cache: Path) -> None:
+    fetch.write_tokenizer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    _process(index, cache, multiprocessing.SimpleQueue())
+
+
+def test_killed_half_way_starts_again(tmp_path: Path, index: Path) -> None:
+    """T51."""
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=_die_half_way, args=(index, tmp_path))
+    process.start()
+    process.join(60)
+    home = tmp_path / "models" / f"{NAME}-{_key(index)}"
+    assert process.exitcode == -signal.SIGKILL
+    assert list(home.glob(".fetch-*/*.whl"))
+    results: multiprocessing.SimpleQueue[list[str]] = context.SimpleQueue()
+    again = context.Process(target=_process, args=(index, tmp_path, results))
+    again.start()
+    again.join(60)
+    assert "fetching" in results.get()[0]
     assert sorted(path.name for path in home.iterdir()) == [".lock", "model"]
 
 

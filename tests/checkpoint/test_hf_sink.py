@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import weakref
 from collections.abc import Iterator
@@ -156,6 +158,25 @@ def test_error_half_way_leaves_the_old_export(tmp_path: Path) -> None:
     sink = HfSink(folder, Memory(TENSORS).tensors(), config={})
     with pytest.raises(WeightsError), sink:
         stream(Memory({"model.norm.weight": torch.zeros(6), "other": torch.zeros(1)}), sink)
+    assert_same(all_tensors(folder), TENSORS)
+    assert names(tmp_path) == {"out"}
+
+
+def _die_half_way(folder: Path) -> None:
+    sink = HfSink(folder, Memory(TENSORS).tensors(), config={})
+    sink.write("model.norm.weight", Box.whole((6,)), torch.zeros(6))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_export_killed_half_way_leaves_the_old_one(tmp_path: Path) -> None:
+    folder = write(tmp_path / "out")
+    process = multiprocessing.get_context("fork").Process(target=_die_half_way, args=(folder,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert_same(all_tensors(folder), TENSORS)
+    assert len(names(tmp_path)) == 2
+    write(folder, max_shard_bytes=10)
     assert_same(all_tensors(folder), TENSORS)
     assert names(tmp_path) == {"out"}
 
