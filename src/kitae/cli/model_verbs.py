@@ -1,0 +1,82 @@
+"""`kitae eval`, `kitae generate` and `kitae inspect`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kitae.cli.recipe_verbs import SetOption
+from kitae.cli.run_verbs import RunArgument
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.command("eval")(evaluate)
+    app.command("generate")(generate)
+    app.command("inspect")(inspect)
+
+
+def evaluate(
+    recipe: RunArgument,
+    changes: SetOption = [],  # noqa: B006
+    model: Annotated[Path | None, typer.Option(help="A Hugging Face folder to evaluate instead.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Held-out loss of the run's newest checkpoint, or of another model on the same rows."""
+    from kitae.stages.evaluating import evaluate_job
+    from kitae.stages.job import open_job
+
+    found = evaluate_job(open_job(recipe, changes, report=_to_stderr), model)
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(
+        f"held-out loss {found['loss']:.4f} nats/token, perplexity {found['perplexity']:.2f}, "
+        f"{found['tokens']:,} tokens in {found['rows']:,} rows"
+    )
+
+
+def generate(
+    model: Annotated[
+        Path, typer.Argument(metavar="RUN|FOLDER", help="A run, a checkpoint or a model folder.")
+    ],
+    prompt: Annotated[str, typer.Option(help="The text to continue.")],
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens to add at most.")] = 50,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the fewest tokens with this share.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
+) -> None:
+    """Continue a text with a trained model."""
+    from kitae.stages.generating import Sampling, continue_text
+
+    print(continue_text(model, prompt, max_new_tokens, Sampling(temperature, top_k, top_p, seed)))
+
+
+def inspect(
+    recipe: RunArgument,
+    changes: SetOption = [],  # noqa: B006
+    rows: Annotated[str, typer.Option(help="Row numbers, such as 0,5,7.")] = "0",
+    split: Annotated[Literal["train", "heldout"], typer.Option(help="Which text.")] = "train",
+    card: Annotated[bool, typer.Option(help="Show the data card.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Look at packed rows as the model gets them: ids, tokens, targets, masks; and at the data card."""
+    from kitae.data.inspect import render
+    from kitae.errors import DataError
+    from kitae.stages.job import open_job
+    from kitae.stages.training import prepared
+
+    try:
+        numbers = [int(part) for part in rows.split(",") if part.strip()]
+    except ValueError:
+        raise DataError(f"--rows: {rows!r} is not a list of row numbers; write it as 0,5,7") from None
+    job = open_job(recipe, changes, report=_to_stderr)
+    print(render(prepared(job).folder, job.tokenizer, numbers, split=split, as_json=as_json, card=card))
+
+
+def _to_stderr(line: str) -> None:
+    typer.echo(line, err=True)

@@ -1,0 +1,107 @@
+"""`kitae run` and the verbs of its stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kitae.cli.recipe_verbs import RecipeArgument, SetOption
+
+if TYPE_CHECKING:
+    from kitae.stages.job import Job
+
+StartOverOption = Annotated[
+    bool, typer.Option("--start-over", help="Set the run's folder aside first, keeping it, and begin anew.")
+]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe file, or the folder of a run.")
+]
+
+_STAGE_HELP = {
+    "plan": "Say what the training will hold in memory.",
+    "prepare": "Tokenise and pack the text of a recipe.",
+    "import": "Bring the weights in and prove them against transformers.",
+    "prove": "Prove the exported folder against transformers.",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.command("run")(run)
+    for name, help_text in _STAGE_HELP.items():
+        app.command(name, help=help_text)(_stage_verb(name))
+    app.command("train")(train)
+    app.command("export")(export)
+
+
+def run(recipe: RunArgument, changes: SetOption = [], start_over: StartOverOption = False) -> None:  # noqa: B006
+    """Take a recipe through all stages: plan, prepare, import, train, export, prove."""
+    from kitae.stages.summary import summary
+
+    job = _run_stages(recipe, changes, "prove", start_over)
+    for line in summary(job.run):
+        job.report(line)
+
+
+def train(recipe: RunArgument, changes: SetOption = [], start_over: StartOverOption = False) -> None:  # noqa: B006
+    """Train, or go on training, after the stages before it."""
+    _run_stages(recipe, changes, "train", start_over)
+
+
+def export(
+    recipe: RunArgument,
+    changes: SetOption = [],  # noqa: B006
+    to: Annotated[
+        Path | None, typer.Option(help="Write the newest checkpoint to this folder instead.")
+    ] = None,
+) -> None:
+    """Write the run's newest checkpoint as a Hugging Face folder."""
+    if to is None:
+        _run_stages(recipe, changes, "export", start_over=False)
+        return
+    from kitae.stages.exporting import export_to
+
+    export_to(_open(recipe, changes), to)
+
+
+def _stage_verb(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def verb(recipe: RecipeArgument, changes: SetOption = []) -> None:  # noqa: B006
+        _run_stages(recipe, changes, name, start_over=False)
+
+    return verb
+
+
+def _open(recipe: Path, changes: list[str]) -> Job:
+    from kitae.stages.job import open_job
+    from kitae.stages.report import Log
+
+    log = Log()
+    job = open_job(recipe, changes, report=log)
+    log.attach(job.run.log)
+    return job
+
+
+def _run_stages(recipe: Path, changes: list[str], last: str, start_over: bool) -> Job:
+    from kitae.stages.pipeline import run_stages
+
+    job = _open(recipe, changes)
+    if start_over:
+        job = _set_aside(job, recipe, changes)
+    run_stages(job, last)
+    return job
+
+
+def _set_aside(job: Job, recipe: Path, changes: list[str]) -> Job:
+    from kitae.errors import RecipeError
+    from kitae.stages.training import set_aside
+
+    if recipe.is_dir():
+        raise RecipeError(
+            "--start-over needs the recipe's file: the run's folder, which holds its copy, is moved"
+        )
+    old = set_aside(job.run.path)
+    if old is not None:
+        job.report(f"the old run is now {old}")
+    return _open(recipe, changes)

@@ -1,0 +1,93 @@
+"""The stages `export` and `prove`: a Hugging Face folder, and that stock transformers gives the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kitae.errors import ProofError
+from kitae.stages.files import key_of, read_json, write_json
+from kitae.stages.job import Job
+from kitae.stages.training import newest, train_key
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+def export_key(job: Job) -> str:
+    """Key of the export: the training and how it is written."""
+    return key_of({"train": train_key(job), "export": job.recipe.export.model_dump()})
+
+
+def is_exported(job: Job, key: str) -> bool:
+    """Whether the folder is there."""
+    return (job.run.export / "config.json").is_file()
+
+
+def export_model(job: Job, key: str) -> dict[str, Any]:
+    """Write the newest checkpoint to the run's folder `export`; what goes into the run's record."""
+    return export_to(job, job.run.export)
+
+
+def export_to(job: Job, folder: Path) -> dict[str, Any]:
+    """Write the newest checkpoint as a Hugging Face folder; step and dtype of it."""
+    import torch
+
+    from kitae.checkpoint.export import export
+
+    checkpoint = newest(job)
+    origin = _import_state(job)
+    dtype = DTYPES.get(job.recipe.export.dtype) or origin.get("dtype") or "float32"
+    export(
+        checkpoint.source("weights"),
+        folder,
+        config=checkpoint.config,
+        dtype=getattr(torch, dtype),
+        max_shard_bytes=job.recipe.export.max_shard_bytes,
+        tokenizer_folder=job.run.path / "tokenizer",
+        generation_config=origin.get("generation_config"),
+    )
+    job.report(f"export: step {checkpoint.step} in {dtype} to {folder}")
+    return {"folder": str(folder), "step": checkpoint.step, "dtype": dtype}
+
+
+def _import_state(job: Job) -> dict[str, Any]:
+    """What the import noted about the model's origin."""
+    folder = job.run.stage("import").get("folder")
+    manifest = read_json(Path(folder) / "step-00000000" / "manifest.json") if folder else {}
+    state: dict[str, Any] = manifest.get("state", {})
+    return state
+
+
+def prove_key(job: Job) -> str:
+    """Key of the proof: the export and what it is proven with."""
+    return key_of({"export": export_key(job), "proof": job.recipe.proof.model_dump()})
+
+
+def is_proven(job: Job, key: str) -> bool:
+    """Whether the proof was written."""
+    return (job.run.path / "proof.json").is_file()
+
+
+def prove_export(job: Job, key: str) -> dict[str, Any]:
+    """Prove the run's export against stock transformers; what goes into the run's record."""
+    from kitae.checkpoint.proof import prove_folder
+
+    prompts = [job.prompt_ids(text) for text in job.recipe.proof.prompts]
+    _prove_tokenizer(job)
+    proof = prove_folder(job.run.export, prompts, job.recipe.proof.max_logit_difference).as_dict()
+    write_json(job.run.path / "proof.json", proof)
+    return {"max_difference": proof["max_difference"], "limit": proof["limit"]}
+
+
+def _prove_tokenizer(job: Job) -> None:
+    """Stock transformers has to cut the prompts as the training text was cut. Raises `ProofError`."""
+    from transformers import AutoTokenizer
+
+    theirs = AutoTokenizer.from_pretrained(str(job.run.export), local_files_only=True)
+    for text in job.recipe.proof.prompts:
+        found = theirs(text, add_special_tokens=False)["input_ids"]
+        if found != job.tokenizer.encode(text):
+            raise ProofError(
+                f"{job.run.export}: transformers' tokenizer cuts {text!r} into {found}, kitae into "
+                f"{job.tokenizer.encode(text)}; do not use this folder, please report it"
+            )

@@ -1,0 +1,161 @@
+"""The stage `import`: the weights to start from, in kitae's own format, proven against transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kitae.catalog import named_model
+from kitae.recipe.model_shape import hf_config_of
+from kitae.stages.files import key_of
+from kitae.stages.job import Job, hash_files
+
+if TYPE_CHECKING:
+    from kitae.checkpoint.pipe import TensorSource
+    from kitae.model.config import DecoderConfig
+
+FORMAT = 1
+"""Raised when the same source would be imported differently."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Weights to start from, wherever they come from."""
+
+    config: Mapping[str, Any]
+    """Hugging Face config.json of the model."""
+    tied: bool
+    """Whether the head is the embedding."""
+    dtype: str
+    open: Callable[[], TensorSource]
+    """Opens (or draws) the weights."""
+    generation_config: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def import_key(job: Job) -> str:
+    """Key of the imported weights: the content of their source, or all that random weights follow from."""
+    return key_of({"format": FORMAT, **_identity(job)})
+
+
+def _identity(job: Job) -> dict[str, object]:
+    model = job.recipe.model
+    if model.named is not None:
+        return {"named": named_model(model.named).sha256}
+    if model.preset is not None:
+        return {"config": _preset_config(job), "seed": job.recipe.seed}
+    if model.run is not None:
+        from kitae.checkpoint.resume import find_checkpoint
+
+        return {
+            "run": job.hashes.sha256(
+                find_checkpoint(job.base / model.run, verify=False).path / "manifest.json"
+            )
+        }
+    assert job.model_folder is not None
+    kinds = ("*.json", "*.safetensors", "*.bin")
+    return {"folder": hash_files(job, [file for kind in kinds for file in job.model_folder.glob(kind)])}
+
+
+def _preset_config(job: Job) -> dict[str, Any]:
+    tokenizer = job.tokenizer
+    return hf_config_of(
+        job.recipe.model, tokenizer.vocab_size, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
+    )
+
+
+def is_imported(job: Job, key: str) -> bool:
+    """Whether the weights with this key are there."""
+    return (job.imported(key) / "step-00000000" / "manifest.json").is_file()
+
+
+def import_weights(job: Job, key: str) -> dict[str, Any]:
+    """Bring the weights in, unless they are there; what goes into the run's record."""
+    folder = job.imported(key)
+    if is_imported(job, key):
+        return {"folder": str(folder), "reused": True}
+    from kitae.checkpoint.store import CheckpointStore
+
+    start = find_start(job)
+    for note in start.notes:
+        job.report(f"import: {note}")
+    proof = _prove(job)
+    CheckpointStore(folder, keep=1, report=job.report).save(
+        0,
+        {"weights": start.open()},
+        state={"dtype": start.dtype, "generation_config": start.generation_config},
+        config=start.config,
+        recipe_hash=key,
+    )
+    return {"folder": str(folder), "reused": False, "proof": proof}
+
+
+def _prove(job: Job) -> dict[str, Any] | None:
+    """Logits of the source folder, before a step is trained on weights that were read wrongly."""
+    if job.model_folder is None:
+        return None
+    from kitae.checkpoint.proof import prove_folder
+
+    prompts = [job.prompt_ids(text) for text in job.recipe.proof.prompts]
+    proof = prove_folder(job.model_folder, prompts, job.recipe.proof.max_logit_difference)
+    job.report(f"import: logits differ from transformers' by at most {proof.max_difference:.1e}")
+    return proof.as_dict()
+
+
+def find_start(job: Job) -> Start:
+    """What the recipe's model section means, checked as far as headers tell; no weights are read yet."""
+    model = job.recipe.model
+    if model.preset is not None:
+        return _random_start(job)
+    if model.run is not None:
+        return _run_start(job.base / model.run)
+    assert job.model_folder is not None
+    return _folder_start(job.model_folder)
+
+
+def _folder_start(folder: Path) -> Start:
+    from kitae.checkpoint.model_folder import open_model
+    from kitae.checkpoint.pipe import Selection
+
+    model = open_model(folder)
+    return Start(
+        config=model.config,
+        tied=model.tied,
+        dtype=str(model.dtype).removeprefix("torch."),
+        open=lambda: Selection(model.source, model.names),
+        generation_config=model.generation_config,
+        notes=model.notes,
+    )
+
+
+def _run_start(path: Path) -> Start:
+    from kitae.checkpoint.hf_sink import HEAD
+    from kitae.checkpoint.resume import find_checkpoint
+
+    checkpoint = find_checkpoint(path)
+    source = checkpoint.source("weights")
+    return Start(checkpoint.config, HEAD not in source.tensors(), "float32", lambda: source)
+
+
+def _random_start(job: Job) -> Start:
+    from kitae.model.config import DecoderConfig
+
+    config = _preset_config(job)
+    decoder_config = DecoderConfig.from_hf(config)
+    tied = decoder_config.tie_word_embeddings
+    return Start(config, tied, "float32", lambda: _random_weights(decoder_config, job.recipe.seed))
+
+
+def _random_weights(config: DecoderConfig, seed: int) -> TensorSource:
+    import torch
+
+    from kitae.checkpoint.live import LiveSource
+    from kitae.model.decoder import Decoder
+    from kitae.model.init import initialise
+
+    decoder = Decoder(config, tied=config.tie_word_embeddings, dtype=torch.float32, device="cpu")
+    parameters = {name: parameter.detach() for name, parameter in decoder.named_parameters()}
+    initialise(parameters, decoder.layouts, seed=seed, std=config.initializer_range)
+    return LiveSource(parameters, decoder.layouts)

@@ -1,0 +1,164 @@
+"""A recipe at work: where it reads and writes, and the facts that its stages share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kitae.data.hashing import HashCache
+from kitae.data.prepare import data_key
+from kitae.data.tokenizer import TOKENIZER_FILES, TextTokenizer, tokenizer_fingerprint
+from kitae.errors import RecipeError, StorageError
+from kitae.recipe.load import load_recipe
+from kitae.recipe.paths import with_absolute_paths
+from kitae.recipe.resolve import resolve
+from kitae.recipe.schema import Recipe
+from kitae.recipe.sources import ModelConfig, TokenizerConfig
+from kitae.stages.files import key_of
+from kitae.stages.run_folder import RunFolder
+
+Report = Callable[[str], None]
+
+LEARNING = ("seed", "optimizer", "schedule", "training")
+"""Sections that decide what is learned from a model and its data; others can change while a run goes on."""
+
+
+def cache_folder() -> Path:
+    """Where content-addressed data and models lie: `$KITAE_CACHE`, else `~/.cache/kitae`."""
+    given = os.environ.get("KITAE_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(given).absolute() if given else base / "kitae"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every stage gets."""
+
+    recipe: Recipe
+    """Resolved: what could be automatic is concrete."""
+    base: Path
+    """Folder that relative paths of the recipe start from."""
+    run: RunFolder
+    cache: Path
+    backend: str
+    report: Report
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def model_folder(self) -> Path | None:
+        """The Hugging Face folder to start from; None for a preset or a run."""
+        model = self.recipe.model
+        return None if model.preset is not None or model.run is not None else self._fetched(model)
+
+    @cached_property
+    def tokenizer_folder(self) -> Path:
+        """Folder of the tokenizer that the text is cut by."""
+        tokenizer = self.recipe.data.tokenizer
+        if tokenizer == "auto":
+            return tokenizer_of_run(self.base / (self.recipe.model.run or ""))
+        if _same_source(self.recipe.model, tokenizer) and self.model_folder is not None:
+            return self.model_folder
+        return self._fetched(tokenizer)
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        """The tokenizer."""
+        return TextTokenizer.load(self.tokenizer_folder)
+
+    @cached_property
+    def data_key(self) -> str:
+        """Key of the packed data."""
+        return data_key(
+            self.recipe.data,
+            base=self.base,
+            tokenizer_fingerprint=tokenizer_fingerprint(self.tokenizer_folder),
+            seed=self.recipe.seed,
+            cache=self.cache,
+        )
+
+    @cached_property
+    def hashes(self) -> HashCache:
+        """Remembered hashes of files."""
+        return HashCache(self.cache / "hashes")
+
+    def sections(self, *names: str) -> dict[str, Any]:
+        """Sections of the recipe as JSON values."""
+        return self.recipe.model_dump(mode="json", include=set(names))
+
+    def imported(self, key: str) -> Path:
+        """Folder of the imported weights with this key."""
+        return self.cache / "imported" / key
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """Ids of a prompt, begun as the training documents are."""
+        tokenizer, bos = self.tokenizer, self.recipe.data.bos
+        begin = bos == "always" or (bos == "auto" and tokenizer.adds_bos)
+        return [
+            *([tokenizer.bos_id] if begin and tokenizer.bos_id is not None else []),
+            *tokenizer.encode(text),
+        ]
+
+    def _fetched(self, source: ModelConfig | TokenizerConfig) -> Path:
+        from kitae.checkpoint.fetch import model_folder
+
+        return model_folder(source, base=self.base, cache=self.cache, report=self.report)
+
+
+def open_job(path: Path, overrides: Sequence[str] = (), *, report: Report = print) -> Job:
+    """The job of a recipe file, or of a run folder, whose recipe lies in it. Raises `RecipeError`."""
+    from kitae.backend.table import select
+
+    file = path / "recipe.yaml" if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
+        raise RecipeError(f"{path} is neither a recipe nor a run of kitae: there is no recipe.yaml in it")
+    loaded = load_recipe(file, overrides)
+    backend = select().name
+    resolved = resolve(loaded.recipe, backend=backend)
+    recipe = with_absolute_paths(resolved.recipe, loaded.base)
+    run = path if path.is_dir() else Path(recipe.runs) / recipe.name
+    return Job(
+        recipe=recipe,
+        base=loaded.base,
+        run=RunFolder(run.absolute()),
+        cache=cache_folder(),
+        backend=backend,
+        report=report,
+        warnings=resolved.warnings,
+    )
+
+
+def keep_tokenizer(job: Job) -> Path:
+    """Copy the tokenizer's files into the run, which then needs nothing else to be exported; their folder."""
+    home = job.run.path / "tokenizer"
+    source = job.tokenizer_folder
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for name in (*TOKENIZER_FILES, "chat_template.jinja"):
+            if (source / name).is_file() and not (home / name).exists():
+                shutil.copyfile(source / name, home / name)
+    except OSError as error:
+        raise StorageError(f"cannot copy the tokenizer into {home}: {error.strerror}") from error
+    return home
+
+
+def hash_files(job: Job, files: Sequence[Path]) -> str:
+    """One hash of the names and contents of files."""
+    return key_of({file.name: job.hashes.sha256(file) for file in sorted(files)})
+
+
+def _same_source(model: ModelConfig, tokenizer: TokenizerConfig) -> bool:
+    fields = ("folder", "hub", "revision", "named")
+    return all(getattr(model, name) == getattr(tokenizer, name) for name in fields)
+
+
+def tokenizer_of_run(path: Path) -> Path:
+    """The tokenizer that a run, or the run that a checkpoint belongs to, was trained with."""
+    for place in (path, path.parent, path.parent.parent):
+        if (place / "tokenizer").is_dir():
+            return place / "tokenizer"
+    raise RecipeError(f"{path}: its run has no folder `tokenizer`; name a tokenizer with data.tokenizer")

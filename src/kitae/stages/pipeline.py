@@ -1,0 +1,77 @@
+"""The table of stages, and the loop that does those whose result is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kitae.stages import exporting, importing, planning, training
+from kitae.stages.files import key_of
+from kitae.stages.job import Job
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: what its result depends on, whether it is there, and how it is made."""
+
+    name: str
+    key: Callable[[Job], str]
+    is_there: Callable[[Job, str], bool]
+    work: Callable[[Job, str], dict[str, Any]]
+
+
+def _prepare(job: Job, key: str) -> dict[str, Any]:
+    data = training.prepared(job)
+    for warning in data.card["warnings"]:
+        job.report(f"prepare: warning: {warning}")
+    return {"folder": str(data.folder), "reused": data.reused, "rows": len(data.train)}
+
+
+STAGES = (
+    Stage(
+        "plan",
+        lambda job: key_of(
+            {"import": importing.import_key(job), "training": job.recipe.training.model_dump()}
+        ),
+        lambda job, key: (job.run.path / "plan.json").is_file(),
+        planning.plan,
+    ),
+    Stage(
+        "prepare",
+        lambda job: job.data_key,
+        lambda job, key: (job.cache / "data" / key / "card.json").is_file(),
+        _prepare,
+    ),
+    Stage("import", importing.import_key, importing.is_imported, importing.import_weights),
+    Stage("train", training.train_key, training.is_trained, training.train_model),
+    Stage("export", exporting.export_key, exporting.is_exported, exporting.export_model),
+    Stage("prove", exporting.prove_key, exporting.is_proven, exporting.prove_export),
+)
+
+
+def run_stages(job: Job, last: str = "prove") -> list[str]:
+    """Take the run through the stages up to `last`; the names of those that had to be done."""
+    done: list[str] = []
+    with job.run.attempt():
+        for warning in job.warnings:
+            job.report(f"warning: {warning}")
+        for stage in STAGES:
+            if _needs_work(job, stage):
+                done.append(stage.name)
+            if stage.name == last:
+                break
+    return done
+
+
+def _needs_work(job: Job, stage: Stage) -> bool:
+    """Do the stage unless its result is there; whether there was anything to do."""
+    key = stage.key(job)
+    if job.run.stage(stage.name).get("key") == key and stage.is_there(job, key):
+        job.report(f"{stage.name}: skipped, its result is there")
+        return False
+    record = stage.work(job, key)
+    job.run.finish(stage.name, key, record)
+    if record.get("reused"):
+        job.report(f"{stage.name}: found in {record['folder']}")
+    return True

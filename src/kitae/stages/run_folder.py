@@ -1,0 +1,106 @@
+"""The folder of a run: what happened, which stage is done with which key, and who works in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import kitae
+from kitae.errors import KitaeError, StoppedError, StorageError
+from kitae.stages.files import read_json, write_json
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+class RunFolder:
+    """`runs/<name>/`; its state lies in `run.json`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.export = path / "export"
+        self.results = path / "results.json"
+        self.metrics = path / "metrics.jsonl"
+        self.samples = path / "samples.json"
+        self.recipe = path / "recipe.yaml"
+        self.log = path / "logs" / "rank-0.log"
+        self._state_path = path / "run.json"
+        self.state: dict[str, Any] = {"kitae": kitae.__version__, "attempts": [], "stages": {}}
+        self.state.update(read_json(self._state_path))
+
+    @property
+    def attempts(self) -> int:
+        """How many times the run was started."""
+        return len(self.state["attempts"])
+
+    def stage(self, name: str) -> dict[str, Any]:
+        """What a finished stage recorded; empty when it has not finished."""
+        record: dict[str, Any] = self.state["stages"].get(name, {})
+        return record
+
+    def finish(self, name: str, key: str, record: dict[str, Any]) -> None:
+        """Record that a stage is done with `key`."""
+        self.state["stages"][name] = {"key": key, "finished": now(), **record}
+        self.write()
+
+    def write(self) -> None:
+        """Write `run.json` as a whole."""
+        write_json(self._state_path, self.state)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Hold the run for one attempt and record how it ended. A second process gets a `KitaeError`."""
+        with self._lock():
+            self.state.update(read_json(self._state_path))
+            record: dict[str, Any] = {
+                "started": now(),
+                "pid": os.getpid(),
+                "ended": None,
+                "outcome": "running",
+            }
+            for earlier in self.state["attempts"]:
+                if earlier["outcome"] == "running":
+                    earlier["outcome"] = "killed"
+            self.state["attempts"].append(record)
+            self.write()
+            outcome = "failed"
+            try:
+                yield
+                outcome = "finished"
+            except (StoppedError, KeyboardInterrupt):
+                outcome = "stopped"
+                raise
+            finally:
+                record.update(ended=now(), outcome=outcome)
+                self._write_outcome()
+
+    def _write_outcome(self) -> None:
+        try:
+            self.write()
+        except StorageError:
+            return  # the disk is full: the error that ended the attempt tells so already
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("a+")
+        except OSError as error:
+            raise StorageError(f"cannot make the run folder {self.path}: {error.strerror}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise KitaeError(
+                    f"another kitae process works in {self.path}; wait for it, or give this run another name "
+                    "with --set name=..."
+                ) from None
+            yield

@@ -1,0 +1,195 @@
+"""The stage `train`: the loop, and a sample before and after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kitae.errors import RecipeError
+from kitae.recipe.resolve import dump_resolved
+from kitae.stages.files import key_of, read_json, write_json, write_text
+from kitae.stages.importing import import_key
+from kitae.stages.job import LEARNING, Job, keep_tokenizer
+
+if TYPE_CHECKING:
+    from kitae.checkpoint.resume import Checkpoint
+    from kitae.checkpoint.store import CheckpointStore
+    from kitae.data.prepare import Prepared
+    from kitae.model.decoder import Decoder
+    from kitae.train.job import TrainJob
+
+
+def train_key(job: Job) -> str:
+    """Key of the training: the start, the data, and the settings that decide what is learned."""
+    return key_of({"import": import_key(job), "data": job.data_key, **job.sections(*LEARNING)})
+
+
+def is_trained(job: Job, key: str) -> bool:
+    """Whether the run has results and a checkpoint."""
+    return job.run.results.is_file() and (job.run.checkpoints / "latest").is_file()
+
+
+def train_model(job: Job, key: str) -> dict[str, Any]:
+    """Train, or go on; what goes into the run's record. Raises what `kitae.train.loop.train` raises."""
+    from kitae.train.loop import train
+
+    _refuse_other_training(job, key)
+    _describe(job, key)
+    keep_tokenizer(job)
+    training = _train_job(job, key)
+    if job.run.metrics.is_file():
+        job.report(f"train: going on in {job.run.path}")
+    _sample(job, training.decoder, "before", key)
+    result = train(training)
+    trained = load_checkpoint(newest(job)) if result.already_complete else training.decoder
+    _sample(job, trained, "after", key)
+    return {"checkpoint": str(result.checkpoint), "steps": result.steps}
+
+
+def store_of(job: Job) -> CheckpointStore:
+    """The run's checkpoints."""
+    from kitae.checkpoint.store import CheckpointStore
+
+    config = job.recipe.checkpoint
+    return CheckpointStore(
+        job.run.checkpoints, keep=config.keep, keep_best=config.keep_best, report=job.report
+    )
+
+
+def newest(job: Job) -> Checkpoint:
+    """The run's newest checkpoint. Raises `RecipeError` when there is none yet."""
+    checkpoint = store_of(job).latest() if job.run.checkpoints.is_dir() else None
+    if checkpoint is None:
+        raise RecipeError(f"{job.run.path} holds no checkpoint yet; train it first: kitae train RECIPE")
+    return checkpoint
+
+
+def load_checkpoint(checkpoint: Checkpoint) -> Decoder:
+    """The decoder of a checkpoint, in fp32 on the CPU."""
+    import torch
+
+    from kitae.checkpoint.hf_sink import HEAD
+    from kitae.checkpoint.live import LiveSink
+    from kitae.checkpoint.stream import stream
+    from kitae.model.config import DecoderConfig
+    from kitae.model.decoder import Decoder
+
+    source = checkpoint.source("weights")
+    config = DecoderConfig.from_hf(checkpoint.config)
+    decoder = Decoder(config, tied=HEAD not in source.tensors(), dtype=torch.float32, device="cpu")
+    with LiveSink(dict(decoder.named_parameters()), decoder.layouts) as sink:
+        stream(source, sink)
+    return decoder
+
+
+def prepared(job: Job) -> Prepared:
+    """The packed data, which the stage before has made."""
+    from kitae.data.prepare import prepare
+
+    return prepare(
+        job.recipe.data,
+        base=job.base,
+        tokenizer_folder=job.tokenizer_folder,
+        embedding_rows=_embedding_rows(job),
+        cache=job.cache,
+        seed=job.recipe.seed,
+        report=job.report,
+    )
+
+
+def _embedding_rows(job: Job) -> int:
+    from kitae.stages.importing import find_start
+
+    return int(find_start(job).config["vocab_size"])
+
+
+def _train_job(job: Job, key: str) -> TrainJob:
+    from kitae.backend.table import select
+    from kitae.checkpoint.resume import open_checkpoint
+    from kitae.train.job import TrainJob
+
+    backend = select(job.backend)
+    start = open_checkpoint(job.imported(import_key(job)) / "step-00000000")
+    data = prepared(job)
+    return TrainJob(
+        decoder=load_checkpoint(start).to(backend.device),
+        train=data.train,
+        heldout=data.heldout,
+        recipe=job.recipe,
+        recipe_hash=key,
+        store=store_of(job),
+        folder=job.run.path,
+        backend=backend,
+        model_config=start.config,
+        data_key=data.key,
+        report=job.report,
+    )
+
+
+def _sample(job: Job, decoder: Decoder, when: str, key: str) -> None:
+    """Continue the prompt and keep the text, once for this training."""
+    sample = job.recipe.sample
+    texts = read_json(job.run.samples)
+    if texts.get("key") != key or (sample is not None and texts.get("prompt") != sample.prompt):
+        texts = {}
+    if sample is None or when in texts:
+        return
+    from kitae.generate import generate
+
+    ids = job.prompt_ids(sample.prompt)
+    new = generate(
+        decoder,
+        ids,
+        sample.max_new_tokens,
+        eos_ids=decoder.config.eos_token_ids,
+        temperature=sample.temperature,
+        top_k=sample.top_k,
+        seed=job.recipe.seed,
+    )
+    text = job.tokenizer.decode([*ids, *new])
+    write_json(job.run.samples, {**texts, "key": key, "prompt": sample.prompt, when: text})
+
+
+def _describe(job: Job, key: str) -> None:
+    """Write the recipe as resolved into the run, and what a later recipe is compared with."""
+    write_text(
+        job.run.recipe,
+        dump_resolved(job.recipe, header="As resolved by kitae: every value, and absolute paths."),
+    )
+    job.run.state.update(train_key=key, settings=_settings(job))
+    job.run.write()
+
+
+def _refuse_other_training(job: Job, key: str) -> None:
+    """Raise `RecipeError` when the run holds a training that this recipe does not describe."""
+    before = job.run.state.get("train_key")
+    if before in (None, key) or not any(job.run.checkpoints.glob("step-*")):
+        return
+    changes = differences(job.run.state.get("settings", {}), _settings(job))
+    what = "; ".join(changes) or "the text or the model's files changed"
+    raise RecipeError(
+        f"{job.run.path} holds a training with other settings ({what}); give this one another name "
+        "(--set name=...), put the settings back, or set the old run aside with --start-over"
+    )
+
+
+def _settings(job: Job) -> dict[str, Any]:
+    """What a person may have changed since the run began."""
+    return job.sections("model", "data", *LEARNING)
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """What changed from one nested value to another, as `a.b: 1 is now 2`."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = [*old, *(name for name in new if name not in old)]
+        inside = (differences(old.get(name), new.get(name), f"{path}.{name}".lstrip(".")) for name in names)
+        return [line for lines in inside for line in lines]
+    return [] if old == new else [f"{path}: {old} is now {new}"]
+
+
+def set_aside(run: Path) -> Path | None:
+    """Rename a run's folder so that a new one can take its name; where it is now."""
+    if not run.exists():
+        return None
+    number = next(n for n in range(1, 10_000) if not run.with_name(f"{run.name}.old-{n}").exists())
+    return run.rename(run.with_name(f"{run.name}.old-{number}"))
