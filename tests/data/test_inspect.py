@@ -31,6 +31,7 @@ def test_a_row_shows_what_the_model_gets(prepared, tokenizer):
     assert view.tokens[:4] == ["<b>", "a", "b", "<e>"]
     assert view.positions[:5] == [0, 1, 2, 3, 0]
     assert view.texts[0] == "<b>ab<e>"
+    assert view.pieces[:4] == ["<b>", "a", "b", "<e>"]
     assert view.labels == view.ids
 
 
@@ -49,6 +50,8 @@ def test_text_and_json_say_the_same(prepared, tokenizer):
     assert f"data {prepared.key}" in text
     assert "before each document ['<b>'], behind it ['<e>']" in text
     assert "train: 3 documents" in text
+    assert "\n     1 " in text
+    assert text.splitlines()[-8].split()[-1] == "<b>"
     assert "0-3: document 0 from its token 0: '<b>ab<e>'" in text
     content = json.loads(render(prepared.folder, tokenizer, [0, 1], as_json=True))
     assert content["card"] == prepared.card

@@ -22,6 +22,9 @@ class RowView:
     row: int
     ids: list[int]
     tokens: list[str]
+    """As the vocabulary spells them."""
+    pieces: list[str]
+    """Each token decoded on its own; a part of a character comes out as U+FFFD."""
     targets: list[int]
     """What each position must predict; -100 where there is nothing."""
     labels: list[int]
@@ -51,6 +54,7 @@ def _view(packed: PackedData, tokenizer: TextTokenizer, row: int) -> RowView:
         row=row,
         ids=ids,
         tokens=[tokenizer.token(token) for token in ids[:real]] + ["(padding)"] * (len(ids) - real),
+        pieces=[tokenizer.decode([token]) for token in ids[:real]] + [""] * (len(ids) - real),
         targets=data.targets[0].tolist(),
         labels=labels_by_length(data.input_ids, lengths)[0].tolist(),
         positions=data.position_ids[0].tolist(),
@@ -106,12 +110,15 @@ def _row_text(view: RowView, split: str) -> str:
         head.append(
             f"  {span.start}-{span.end - 1}: document {span.document} from its token {span.offset}: {text!r}"
         )
-    columns = zip(
-        view.ids, view.tokens, view.targets, view.labels, view.positions, view.segments, strict=True
+    title = f"{'place':>6} {'id':>7} {'target':>7} {'label':>7} {'pos':>6} {'seg':>4}  token, text"
+    return "\n".join([*head, title, *(_line(view, place) for place in range(len(view.ids)))])
+
+
+def _line(view: RowView, place: int) -> str:
+    numbers = (view.ids, view.targets, view.labels, view.positions, view.segments)
+    columns = zip(numbers, (7, 7, 7, 6, 4), strict=True)
+    token, piece = view.tokens[place], view.pieces[place]
+    text = token if piece in (token, "") or "\ufffd" in piece else f"{token}  {piece!r}"
+    return (
+        " ".join([f"{place:>6}", *(f"{values[place]:>{width}}" for values, width in columns)]) + f"  {text}"
     )
-    body = [
-        f"{place:>6} {token_id:>7} {target:>7} {label:>7} {position:>6} {segment:>4}  {token}"
-        for place, (token_id, token, target, label, position, segment) in enumerate(columns)
-    ]
-    title = f"{'place':>6} {'id':>7} {'target':>7} {'label':>7} {'pos':>6} {'seg':>4}  token"
-    return "\n".join([*head, title, *body])
