@@ -1,4 +1,5 @@
 import pytest
+import torch
 from tiny_decoders import positions, random_ids, reference, same_in_kitae
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -7,14 +8,23 @@ from kitae.model.flops import multiplied_weights, train_flops_per_token
 
 @pytest.mark.parametrize("case", ["llama2", "llama-head-dim", "qwen3-window", "smollm2"])
 def test_matrix_products_are_counted_exactly(case):
-    """What torch counts in forward and backward, attention apart, is 6 x weights x tokens."""
+    """What torch counts, attention apart: 2 a weight and token forward, 4 backward (and 1 % for norm gradients)."""
     decoder = same_in_kitae(reference(case))
     ids = random_ids(2, 16)
-    with FlopCounterMode(display=False) as counter:
-        decoder.logits(decoder(ids, positions(ids))).sum().backward()
-    counts = {str(operation): count for operation, count in counter.get_flop_counts()["Global"].items()}
-    products = sum(count for name, count in counts.items() if name in ("aten.mm", "aten.addmm", "aten.bmm"))
-    assert products == 6 * multiplied_weights(decoder.config) * ids.numel()
+    with FlopCounterMode(display=False) as forward:
+        logits = decoder.logits(decoder(ids, positions(ids)))
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()
+    unit = multiplied_weights(decoder.config) * ids.numel()
+    assert products(forward) == 2 * unit
+    assert 4 * unit <= products(backward) < 4.04 * unit
+
+
+def products(counter):
+    """FLOPs of two-dimensional products; attention's are batched."""
+    return sum(
+        count for name, count in counter.get_flop_counts()["Global"].items() if name is torch.ops.aten.mm
+    )
 
 
 def test_attention_term():

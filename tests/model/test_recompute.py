@@ -67,8 +67,8 @@ def test_full_keeps_one_hidden_state_a_layer():
     decoder = same_in_kitae(reference("llama2"))
     config, tokens = decoder.config, 2 * 128
     layers = (config.num_layers + 1) * tokens * config.hidden_size * 4
-    tables, final_norm = 2 * tokens * config.head_dim // 2 * 4, tokens * 4
-    assert kept_bytes(decoder, "full") == layers + tables + final_norm
+    tables, mask, final_norm = 2 * tokens * config.head_dim // 2 * 4, 128 * 128 * 4, tokens * 4
+    assert kept_bytes(decoder, "full") == layers + tables + mask + final_norm
 
 
 def test_unknown_mode_is_refused():

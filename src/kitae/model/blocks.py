@@ -102,15 +102,15 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = (kernels.rotate(one, context.cosine, context.sine) for one in (q, k))
-        y = self._attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), context)
-        return self.out(y.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
+        return self.out(self._attend(q, k, v, context).reshape(batch, length, -1))  # type: ignore[no-any-return]
 
     def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: Context) -> torch.Tensor:
-        """[B, N, S, D] on [B, G, S, D] and the cache, giving [B, N, S, D]."""
-        seen = context.masks[self.window]
+        """[B, S, N, D] on [B, S, G, D], or on the cache that they join, giving [B, S, N, D]."""
+        mask = context.masks[self.window]
         if context.cache is None or context.slots is None:
-            return attention.attend(q, k, v, seen, self.window)
-        return attention.attend_once(q, *context.cache.store(self.layer, context.slots, k, v), seen)
+            return attention.attend(q, k, v, mask, self.window)
+        k, v = context.cache.store(self.layer, context.slots, k.transpose(1, 2), v.transpose(1, 2))
+        return attention.fused(q.transpose(1, 2), k, v, mask).transpose(1, 2)
 
 
 class GatedMLP(nn.Module):

@@ -122,7 +122,8 @@ class Decoder(nn.Module):
         cosine, sine = rotary_tables(self.frequencies, positions)
         windows = set(self.config.windows)
         if cache is None:
-            masks = {one: attention_mask(segments, ids.shape[1], one, ids.device) for one in windows}
+            length, dtype = ids.shape[1], self.embed.weight.dtype
+            masks = {one: attention_mask(segments, length, one, dtype, ids.device) for one in windows}
             return Context(cosine, sine, masks, recompute=self._recompute == "selective")
         slots = cache.slots(ids.shape[1])
         return Context(cosine, sine, {one: cache.mask(slots, one) for one in windows}, cache, slots)
