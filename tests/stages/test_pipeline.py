@@ -1,0 +1,190 @@
+"""A recipe through all stages, again, changed, broken, and by the folder of its run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+from job_case import kitae, write_recipe
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from kitae.stages.run_folder import RunFolder
+
+
+def stages_done(output: str) -> list[str]:
+    """Names of the stages that were not skipped."""
+    names = ("plan", "prepare", "import", "train", "export", "prove")
+    return [name for name in names if f"{name}: skipped" not in output]
+
+
+def test_a_recipe_becomes_a_better_model_that_transformers_loads(case: Path, capsys: pytest.CaptureFixture):
+    assert kitae("run", "recipe.yaml") == 0
+    results = json.loads((case / "runs/tiny/results.json").read_text())
+    assert results["heldout"]["loss_after"] < results["heldout"]["loss_before"]
+    model = AutoModelForCausalLM.from_pretrained(case / "runs/tiny/export", local_files_only=True)
+    assert model.dtype == torch.bfloat16
+    assert model.config.tie_word_embeddings
+    assert AutoTokenizer.from_pretrained(case / "runs/tiny/export")("kitae")["input_ids"]
+    proof = json.loads((case / "runs/tiny/proof.json").read_text())
+    assert proof["max_difference"] <= proof["limit"] == 1e-4
+    samples = json.loads((case / "runs/tiny/samples.json").read_text())
+    assert samples["before"].startswith("kitae")
+    assert samples["after"] != samples["before"]
+    output = capsys.readouterr().out
+    assert f"{results['heldout']['loss_after']:.3f} after" in output
+    assert str(case / "runs/tiny/export") in output
+
+
+def test_a_second_run_skips_every_stage_and_says_the_same_result(case: Path, capsys: pytest.CaptureFixture):
+    kitae("run", "recipe.yaml")
+    first = capsys.readouterr().out
+    before = (case / "runs/tiny/metrics.jsonl").read_bytes()
+    assert kitae("run", "recipe.yaml") == 0
+    output = capsys.readouterr().out
+    assert stages_done(output) == []
+    assert output.splitlines()[-6:] == first.splitlines()[-6:]
+    assert "held-out loss" in output.splitlines()[-6]
+    assert (case / "runs/tiny/metrics.jsonl").read_bytes() == before
+
+
+def test_stages_share_text_and_weights_between_runs(case: Path, capsys: pytest.CaptureFixture):
+    kitae("run", "recipe.yaml")
+    capsys.readouterr()
+    assert kitae("run", "recipe.yaml", "--set", "name=other") == 0
+    output = capsys.readouterr().out
+    assert "prepare: found in" in output
+    assert "import: found in" in output
+    same = [json.loads((case / "runs" / name / "results.json").read_text()) for name in ("tiny", "other")]
+    assert same[0]["heldout"] == same[1]["heldout"]
+    assert same[0]["train_loss_last"] == same[1]["train_loss_last"]
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ("proof.max_logit_difference=0.001", ["prove"]),
+        ("export.dtype=fp32", ["export", "prove"]),
+        ("sample.max_new_tokens=6", []),
+    ],
+)
+def test_only_what_a_change_touches_is_done_again(
+    case: Path, capsys: pytest.CaptureFixture, change: str, again: list[str]
+):
+    kitae("run", "recipe.yaml")
+    capsys.readouterr()
+    assert kitae("run", "recipe.yaml", "--set", change) == 0
+    assert stages_done(capsys.readouterr().out) == again
+
+
+def test_another_training_under_the_same_name_is_refused_and_nothing_is_lost(
+    case: Path, capsys: pytest.CaptureFixture
+):
+    kitae("run", "recipe.yaml")
+    capsys.readouterr()
+    results = (case / "runs/tiny/results.json").read_bytes()
+    assert kitae("run", "recipe.yaml", "--set", "optimizer.learning_rate=0.02") == 2
+    error = capsys.readouterr().err
+    assert "optimizer.learning_rate: 0.01 is now 0.02" in error
+    assert "--start-over" in error
+    assert (case / "runs/tiny/results.json").read_bytes() == results
+
+
+def test_start_over_keeps_the_old_run_aside(case: Path, capsys: pytest.CaptureFixture):
+    kitae("run", "recipe.yaml")
+    assert kitae("run", "recipe.yaml", "--set", "optimizer.learning_rate=0.02", "--start-over") == 0
+    assert (case / "runs/tiny.old-1/results.json").is_file()
+    assert RunFolder(case / "runs/tiny").attempts == 1
+
+
+def test_a_run_is_known_by_its_folder_from_anywhere(
+    case: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    kitae("run", "recipe.yaml")
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert kitae("run", case / "runs/tiny") == 0
+    assert stages_done(capsys.readouterr().out) == []
+
+
+def test_weights_of_a_run_start_another_at_step_0(case: Path, capsys: pytest.CaptureFixture):
+    """Row 45 of the field's cases: weights only, steps, optimizer and data begin anew."""
+    kitae("run", "recipe.yaml")
+    before = json.loads((case / "runs/tiny/results.json").read_text())
+    write_recipe(case, name="second", model={"run": "runs/tiny"})
+    assert kitae("run", "recipe.yaml") == 0
+    after = json.loads((case / "runs/second/results.json").read_text())
+    assert after["heldout"]["loss_before"] == pytest.approx(before["heldout"]["loss_after"], abs=1e-6)
+    first = json.loads((case / "runs/second/metrics.jsonl").read_text().splitlines()[0])
+    assert first["step"] == 0
+
+
+def test_a_new_model_from_a_preset(case: Path, capsys: pytest.CaptureFixture):
+    data = {
+        "train": [{"path": "text/train.txt", "document": "paragraph"}],
+        "heldout": {"fraction": 0.2},
+        "tokenizer": {"folder": "model"},
+        "sequence_length": 32,
+        "workers": 0,
+    }
+    write_recipe(case, model={"preset": "llama-tiny"}, data=data)
+    assert kitae("run", "recipe.yaml") == 0
+    config = json.loads((case / "runs/tiny/export/config.json").read_text())
+    assert config["vocab_size"] == len(AutoTokenizer.from_pretrained(case / "model"))
+    model = AutoModelForCausalLM.from_pretrained(case / "runs/tiny/export", local_files_only=True)
+    assert model.dtype == torch.float32
+
+
+def test_no_network_is_used_for_a_model_folder(case: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    assert kitae("run", "recipe.yaml") == 0
+
+
+def test_two_processes_do_not_work_in_one_run(case: Path, capsys: pytest.CaptureFixture):
+    with RunFolder(case / "runs/tiny").attempt():
+        assert kitae("run", "recipe.yaml") == 1
+    assert "another kitae process works in" in capsys.readouterr().err
+
+
+def test_a_killed_attempt_is_recorded_as_such(case: Path):
+    folder = RunFolder(case / "runs/tiny")
+    folder.state["attempts"].append({"started": "", "pid": 1, "ended": None, "outcome": "running"})
+    case.joinpath("runs/tiny").mkdir(parents=True)
+    folder.write()
+    with RunFolder(case / "runs/tiny").attempt():
+        pass
+    assert [one["outcome"] for one in RunFolder(case / "runs/tiny").state["attempts"]] == [
+        "killed",
+        "finished",
+    ]
+
+
+def test_nothing_is_written_for_an_unsupported_model(case: Path, capsys: pytest.CaptureFixture):
+    """T08: the kind of rope scaling is named, and neither run nor cache holds anything of it."""
+    config = json.loads((case / "model/config.json").read_text())
+    config.pop("rope_parameters", None)
+    config["rope_scaling"] = {"rope_type": "longrope", "long_factor": [1.0], "short_factor": [1.0]}
+    (case / "model/config.json").write_text(json.dumps(config))
+    assert kitae("run", "recipe.yaml") == 4
+    error = capsys.readouterr().err
+    assert "longrope" in error
+    assert "Traceback" not in error
+    assert not (case / "runs/tiny/plan.json").exists()
+    assert not list((case.parent / "cache").glob("imported/*"))
+
+
+def test_a_missing_text_is_named(case: Path, capsys: pytest.CaptureFixture):
+    shutil.rmtree(case / "text")
+    assert kitae("run", "recipe.yaml") == 3
+    assert "text/train.txt" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_is_named(case: Path, capsys: pytest.CaptureFixture):
+    assert kitae("run", case / "text") == 2
+    assert "neither a recipe nor a run" in capsys.readouterr().err
