@@ -97,3 +97,23 @@ def test_processors_where_rounding_is_possible_are_left_alone(monkeypatch, featu
     )
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: feature != "no onednn")
     assert cpu.route_products.__wrapped__() is False
+
+
+def test_freed_memory_is_kept_for_the_next_step():
+    assert cpu.keep_freed_memory() in (True, False)
+    if not cpu.keep_freed_memory():
+        pytest.skip("the C library is not glibc")
+    faults = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        blocks = [torch.ones(4 << 20) for _ in range(8)]  # 16 MiB each
+        del blocks
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert faults[-1] < 100 < 8 * (16 << 20) // resource.getpagesize()
+
+
+def test_the_recipe_knows_the_same_precisions():
+    from kitae.recipe.resolve import _PRECISIONS
+
+    for name, backend in BACKENDS.items():
+        assert _PRECISIONS[name][0] == backend.default_precision

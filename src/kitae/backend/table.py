@@ -17,7 +17,7 @@ def available() -> list[str]:
 
 
 def select(name: str | None = None) -> Backend:
-    """Return the backend called `name`, or the first available one. Raises `RecipeError` naming what there is."""
+    """Return the backend called `name` or the first available one; `RecipeError` names what there is."""
     chosen = available()[0] if name is None else name
     backend = BACKENDS.get(chosen)
     reason = "kitae knows none of that name" if backend is None else backend.unavailable()

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kitae.checkpoint.publish import replace_file, storage_errors
+from kitae.storage.disk import storage_errors
+from kitae.storage.files import replace_file
 
 Record = dict[str, Any]
 
@@ -43,8 +44,7 @@ class MetricsLog:
 
     def __init__(self, path: Path, resumed_step: int) -> None:
         self.path = path
-        with storage_errors(path, 0):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with storage_errors(path):
             kept = [record for record in read_records(path) if _happened(record, resumed_step)]
             replace_file(path, "".join(_line(record) for record in kept).encode())
             self._file = path.open("a", encoding="utf-8")

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 import kitae
-from kitae.checkpoint.publish import replace_file, storage_errors
 from kitae.checkpoint.resume import Checkpoint
+from kitae.storage.files import replace_file
 from kitae.train.evaluate import Evaluation, paired_drop
 from kitae.train.job import TrainJob, TrainResult
 from kitae.train.lengths import Lengths
@@ -96,7 +96,7 @@ def write_run_results(job: TrainJob, lengths: Lengths) -> Results:
             "python": platform.python_version(),
         },
     }
-    _write(
+    replace_file(
         results_path(job),
         (json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(),
     )
@@ -135,7 +135,7 @@ def save_evaluation(path: Path, evaluation: Evaluation) -> None:
     """Keep the rows' losses, float64 [2, rows] in .npy, so that a resumed run can compare against them."""
     buffer = io.BytesIO()
     np.save(buffer, np.stack((evaluation.row_losses, evaluation.row_tokens)), allow_pickle=False)
-    _write(path, buffer.getvalue())
+    replace_file(path, buffer.getvalue())
 
 
 _SIZES = (
@@ -152,9 +152,3 @@ _SIZES = (
 
 def _load(path: Path) -> Evaluation | None:
     return Evaluation(*np.load(path, allow_pickle=False)) if path.exists() else None
-
-
-def _write(path: Path, content: bytes) -> None:
-    with storage_errors(path, len(content)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from kitae.backend.table import select
 from kitae.checkpoint.store import CheckpointStore
@@ -15,7 +16,11 @@ from kitae.model.decoder import Decoder
 from kitae.model.init import initialise
 from kitae.recipe.schema import Recipe
 from kitae.train.job import TrainJob
+from kitae.train.optimizer import AdamW
+from kitae.train.precision import PRECISIONS
+from kitae.train.step import Stepper
 
+CPU = torch.device("cpu")
 VOCABULARY = 61
 CONFIG = {
     "model_type": "llama",
@@ -87,6 +92,20 @@ def recipe(**sections: object) -> Recipe:
             **given,
         }
     )
+
+
+def stepper(
+    model: torch.nn.Module | None = None,
+    precision: str = "fp32",
+    max_grad_norm: float | None = None,
+    learning_rate: float = 0.01,
+) -> Stepper:
+    model = model or tiny_decoder()
+    weights = PRECISIONS[precision](model)
+    config = recipe(optimizer={"learning_rate": learning_rate}).optimizer
+    decayed = {name for name, one in model.named_parameters() if one.dim() > 1}
+    optimizer = AdamW(weights.masters, decayed, config, fused=True)
+    return Stepper(model, weights, optimizer, select("cpu"), max_grad_norm, chunk_tokens=32)
 
 
 def job(
