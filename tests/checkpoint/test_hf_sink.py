@@ -14,6 +14,7 @@ import torch
 from hf_case import all_tensors, assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_case import DictSource
 from safetensors import safe_open
 
 from kitae.checkpoint import hf_sink
@@ -37,23 +38,8 @@ CONFIG = {
 }
 
 
-class Memory:
-    """A source of tensors in memory, which remembers what was read."""
-
-    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
-        self._tensors = tensors
-        self.reads: list[str] = []
-
-    def tensors(self) -> dict[str, TensorInfo]:
-        return {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in self._tensors.items()}
-
-    def read(self, name: str, box: Box | None = None) -> torch.Tensor:
-        self.reads.append(name)
-        return self._tensors[name] if box is None else self._tensors[name][box.slices()]
-
-
 def write(folder: Path, tensors: dict[str, torch.Tensor] = TENSORS, **options: object) -> Path:
-    source = Memory(tensors)
+    source = DictSource(tensors)
     with HfSink(folder, source.tensors(), **{"config": CONFIG, **options}) as sink:  # type: ignore[arg-type]
         stream(source, sink)
     return folder
@@ -155,15 +141,15 @@ def test_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
 
 def test_error_half_way_leaves_the_old_export(tmp_path: Path) -> None:
     folder = write(tmp_path / "out")
-    sink = HfSink(folder, Memory(TENSORS).tensors(), config={})
+    sink = HfSink(folder, DictSource(TENSORS).tensors(), config={})
     with pytest.raises(WeightsError), sink:
-        stream(Memory({"model.norm.weight": torch.zeros(6), "other": torch.zeros(1)}), sink)
+        stream(DictSource({"model.norm.weight": torch.zeros(6), "other": torch.zeros(1)}), sink)
     assert_same(all_tensors(folder), TENSORS)
     assert names(tmp_path) == {"out"}
 
 
 def _die_half_way(folder: Path) -> None:
-    sink = HfSink(folder, Memory(TENSORS).tensors(), config={})
+    sink = HfSink(folder, DictSource(TENSORS).tensors(), config={})
     sink.write("model.norm.weight", Box.whole((6,)), torch.zeros(6))
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -189,7 +175,7 @@ def test_what_a_killed_export_left_is_cleared(tmp_path: Path) -> None:
     (tmp_path / f".tmp-out-{dead.pid}-00000000").mkdir()
     (tmp_path / f".tmp-other-{dead.pid}-00000000").mkdir()
     (tmp_path / f".tmp-out-{os.getppid()}-00000000").mkdir()
-    HfSink(tmp_path / "out", Memory(TENSORS).tensors(), config={}).abort()
+    HfSink(tmp_path / "out", DictSource(TENSORS).tensors(), config={}).abort()
     assert_same(all_tensors(tmp_path / "out"), TENSORS)
     left = {"out", f".tmp-other-{dead.pid}-00000000", f".tmp-out-{os.getppid()}-00000000"}
     assert names(tmp_path) == left
@@ -205,7 +191,7 @@ def test_what_a_killed_export_left_is_cleared(tmp_path: Path) -> None:
     ],
 )
 def test_boxes_that_do_not_fit(tmp_path: Path, box: Box, shape: tuple[int, ...], message: str) -> None:
-    sink = HfSink(tmp_path / "out", Memory(TENSORS).tensors(), config={})
+    sink = HfSink(tmp_path / "out", DictSource(TENSORS).tensors(), config={})
     sink.write("lm_head.weight", Box((5, 0), (5, 6)), torch.zeros(5, 6))
     with pytest.raises(WeightsError, match=rf"tensor lm_head.weight.*{message}"), sink:
         sink.write("lm_head.weight", box, torch.zeros(shape))
@@ -226,7 +212,7 @@ def test_unknown_and_missing_tensors(tmp_path: Path) -> None:
 
 
 def _sink(tmp_path: Path) -> HfSink:
-    return HfSink(tmp_path / "out", Memory(TENSORS).tensors(), config={})
+    return HfSink(tmp_path / "out", DictSource(TENSORS).tensors(), config={})
 
 
 def _cuts(size: int) -> Iterator[tuple[int, int]]:
@@ -258,7 +244,7 @@ def test_boxes_in_any_order(
 
 
 def test_no_space_is_told_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kitae.checkpoint.publish.free_bytes", lambda path: 1000)
+    monkeypatch.setattr("kitae.storage.disk.free_bytes", lambda path: 1000)
     with pytest.raises(StorageError, match=rf"{tmp_path}/out.*{(1 << 20) + 492:,} bytes"):
         write(tmp_path / "out")
     assert not names(tmp_path)
@@ -277,7 +263,7 @@ def test_disk_that_fills_up_leaves_the_old_export(tmp_path: Path, monkeypatch: p
     assert names(tmp_path) == {"out"}
 
 
-class Counting(Memory):
+class Counting(DictSource):
     """Counts the bytes of what it has read out and nobody has let go."""
 
     alive = peak = 0
@@ -305,8 +291,20 @@ def test_one_tensor_in_memory_at_a_time(
     assert source.alive == 0
 
 
+class Recording(DictSource):
+    """Remembers what was read."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        super().__init__(tensors)
+        self.reads: list[str] = []
+
+    def read(self, name: str, box: Box | None = None) -> torch.Tensor:
+        self.reads.append(name)
+        return super().read(name, box)
+
+
 def test_tensor_is_written_before_the_next_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Memory(TENSORS)
+    source = Recording(TENSORS)
     events: list[tuple[int, int]] = []
     real = os.pwrite
 

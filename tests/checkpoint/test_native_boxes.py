@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from native_case import DictSource, bits, grid, write_checkpoint
 from safetensors.torch import load_file
 
+from kitae.checkpoint.hashed_file import HashedFile
 from kitae.checkpoint.manifest import MANIFEST_NAME, Manifest, read_manifest
 from kitae.checkpoint.native import NativeSink, NativeSource
-from kitae.checkpoint.publish import HashedFile
 from kitae.errors import WeightsError
 from kitae.parallel.layout import Box
 

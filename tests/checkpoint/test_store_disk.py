@@ -9,25 +9,16 @@ import pytest
 import torch
 from native_case import DictSource, names, save, store_at
 
-from kitae.checkpoint import publish
 from kitae.errors import StorageError
+from kitae.storage.disk import free_bytes
 
 MIB = 1 << 20
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(tmp_path, mount_small):
     """A file system of 8 MiB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=True, capture_output=True
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"mounting a small tmpfs is refused here: {error}")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    return mount_small(tmp_path / "disk", 8 * 1024)
 
 
 class Unread(DictSource):
@@ -66,7 +57,7 @@ class Filling(DictSource):
 def test_too_little_space_is_seen_before_anything_is_written(small_disk):
     store = store_at(small_disk)
     save(store, 1)
-    free = publish.free_bytes(small_disk)
+    free = free_bytes(small_disk)
     with pytest.raises(StorageError) as caught:
         store.save(
             2, {"weights": Unread({"w": torch.zeros(9 * MIB // 4)})}, state={}, config={}, recipe_hash="r"
@@ -99,7 +90,9 @@ def test_a_read_only_disk(small_disk):
     store = store_at(small_disk)
     save(store, 1)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    with pytest.raises(StorageError, match=r"(?i)read-only file system.*put the run's folder elsewhere"):
+    with pytest.raises(
+        StorageError, match=r"(?i)read-only file system.*put the run's folder or the cache .* elsewhere"
+    ):
         save(store, 2)
     assert store.latest().step == 1
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)

@@ -37,7 +37,7 @@ class Coverage:
                 f"tensor {name} has no place here; it is not one of the {len(self._shapes)} expected"
             )
         shape = self._shapes[name]
-        if not _fits(box, shape):
+        if not fits(box, shape):
             raise WeightsError(
                 f"tensor {name}: a part at {box.start} of shape {box.shape} does not fit the shape {shape}"
             )
@@ -69,7 +69,8 @@ def listed(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _fits(box: Box, shape: Shape) -> bool:
+def fits(box: Box, shape: Shape) -> bool:
+    """Whether a box lies inside a tensor of a shape."""
     return len(box.shape) == len(shape) and all(
         start >= 0 and start + size <= full
         for start, size, full in zip(box.start, box.shape, shape, strict=True)

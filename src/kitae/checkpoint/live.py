@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from types import TracebackType
 
 import torch
 
 from kitae.checkpoint.coverage import Coverage, intersect, listed, within
-from kitae.checkpoint.pipe import TensorInfo
+from kitae.checkpoint.pipe import ScopedSink, TensorInfo
 from kitae.errors import WeightsError
 from kitae.parallel.assembly import pieces_of
 from kitae.parallel.layout import Box, ParameterLayout, Shape
@@ -43,7 +42,7 @@ class LiveSource:
         return _gathered(name, wanted, parts)
 
 
-class LiveSink:
+class LiveSink(ScopedSink):
     """Fills local tensors from boxes of full ones, cast to their dtype; `close` checks that none is left."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], layouts: Sequence[ParameterLayout]) -> None:
@@ -67,14 +66,8 @@ class LiveSink:
         if missing:
             raise WeightsError(f"{len(missing)} tensors of the model were not filled: {listed(missing)}")
 
-    def __enter__(self) -> LiveSink:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
+    def abort(self) -> None:
+        """Nothing to undo: the parameters hold what was written so far."""
 
 
 def _held(tensors: Mapping[str, torch.Tensor], layouts: Sequence[ParameterLayout]) -> Held:

@@ -31,6 +31,7 @@ from kitae.checkpoint.pipe import TensorInfo
 from kitae.checkpoint.safetensors_file import DTYPE_NAMES, DTYPES
 from kitae.errors import WeightsError
 from kitae.parallel.layout import Box
+from kitae.storage.files import file_sha256
 
 MANIFEST_NAME = "manifest.json"
 FORMAT = "kitae-checkpoint"
@@ -151,17 +152,10 @@ def verify_files(folder: Path, manifest: Manifest, *, hashes: bool) -> None:
             raise WeightsError(f"{path} is {kind}: {size:,} bytes instead of {file.size_bytes:,}; {WAY_OUT}")
     if hashes:
         for name, file in manifest.files.items():
-            _verify_hash(folder / name, file.sha256)
-
-
-def _verify_hash(path: Path, expected: str) -> None:
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(4 << 20))
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            digest.update(buffer[:count])
-    if digest.hexdigest() != expected:
-        raise WeightsError(f"{path} is damaged: its sha256 is not the one of the manifest; {WAY_OUT}")
+            if file_sha256(folder / name) != file.sha256:
+                raise WeightsError(
+                    f"{folder / name} is damaged: its sha256 is not the one of the manifest; {WAY_OUT}"
+                )
 
 
 def _boxes(tensors: StoredTensors, name: str) -> tuple[StoredBox, ...]:

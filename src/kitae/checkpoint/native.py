@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import torch
 
-from kitae.checkpoint.coverage import intersect, within
+from kitae.checkpoint.coverage import fits, intersect, within
+from kitae.checkpoint.hashed_file import HashedFile
 from kitae.checkpoint.manifest import (
     WAY_OUT,
     Manifest,
@@ -23,8 +23,7 @@ from kitae.checkpoint.manifest import (
     read_manifest,
 )
 from kitae.checkpoint.native_plan import PlannedFile, in_order, plan_files
-from kitae.checkpoint.pipe import TensorInfo
-from kitae.checkpoint.publish import HashedFile
+from kitae.checkpoint.pipe import ScopedSink, TensorInfo
 from kitae.checkpoint.safetensors_file import SafetensorsFile
 from kitae.errors import WeightsError
 from kitae.parallel.layout import Box
@@ -54,7 +53,7 @@ class NativeSource:
             raise WeightsError(f"{self._folder} holds no tensor {name}; it holds {len(self._stored)} others")
         stored = self._stored[name]
         wanted = box or Box.whole(stored.info.shape)
-        if not _inside(wanted, stored.info):
+        if not fits(wanted, stored.info.shape):
             raise WeightsError(
                 f"tensor {name} of shape {stored.info.shape} has no part at {wanted.start} of {wanted.shape}"
             )
@@ -80,7 +79,7 @@ class NativeSource:
         return self._files[name]
 
 
-class NativeSink:
+class NativeSink(ScopedSink):
     """Writes boxes of full tensors into safetensors files in a folder, as they come, without holding any.
 
     A file's header stands before its data, so `tensors` (and `boxes`, whole tensors by default) must be
@@ -132,23 +131,17 @@ class NativeSink:
         """Finish and sync the files; WeightsError when something was not written."""
         missing = [slot[0] for due in self._due.values() for _, slot in due]
         if missing:
-            self._discard()
+            self.abort()
             raise WeightsError(
                 f"{len(missing)} boxes were announced but not written, the first of {missing[0]}"
             )
         for dtype in list(self._open):
             self._finish(dtype)
 
-    def __enter__(self) -> NativeSink:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._discard()
+    def abort(self) -> None:
+        """Close the files as they are."""
+        for _, file in self._open.values():
+            file.discard()
 
     def _file(self, planned: PlannedFile) -> HashedFile:
         current = self._open.get(planned.dtype)
@@ -164,17 +157,6 @@ class NativeSink:
         if dtype in self._open:
             planned, file = self._open.pop(dtype)
             self.files[planned.name] = file.close()
-
-    def _discard(self) -> None:
-        for _, file in self._open.values():
-            file.discard()
-
-
-def _inside(box: Box, info: TensorInfo) -> bool:
-    return len(box.shape) == len(info.shape) and all(
-        start >= 0 and start + size <= full
-        for start, size, full in zip(box.start, box.shape, info.shape, strict=True)
-    )
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:

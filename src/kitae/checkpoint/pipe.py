@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, TypeVar
 
 import torch
 
 from kitae.parallel.layout import Box, Shape
+
+_Sink = TypeVar("_Sink", bound="ScopedSink")
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,29 @@ class TensorSink(Protocol):
     def close(self) -> None:
         """Finish: after this the result is complete and durable."""
         ...
+
+
+class ScopedSink(ABC):
+    """A sink to be used in a `with` block: closed at its end, given up when it fails."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish: after this the result is complete and durable."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Give up what was written so far."""
+
+    def __enter__(self: _Sink) -> _Sink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
 
 
 class Selection:

@@ -7,15 +7,13 @@ folder mix the files of two exports, and never is a file of somebody else remove
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
-import psutil
-
 from kitae.checkpoint.coverage import listed
-from kitae.checkpoint.publish import aside_name, publish_folder, sync_folder
 from kitae.errors import WeightsError
+from kitae.storage.files import aside_name, sync
+from kitae.storage.folders import publish_folder, sweep
 
 MARK = "kitae_export.json"
 """Lists the files that an export consists of."""
@@ -28,7 +26,8 @@ class FolderReplacement:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        _clear_leftovers(folder)
+        # One killed between its two renames gets its old folder back here.
+        sweep(folder.parent, folder.name, spare_living=True)
         _require_replaceable(folder)
         self.temporary = aside_name(folder, "tmp")
         self.temporary.mkdir(parents=True)
@@ -38,7 +37,7 @@ class FolderReplacement:
         files = sorted(path.name for path in self.temporary.iterdir())
         (self.temporary / MARK).write_text(json.dumps({"files": files}, indent=2) + "\n")
         for name in (*files, MARK):
-            sync_folder(self.temporary / name)
+            sync(self.temporary / name)
         publish_folder(self.temporary, self.folder)
 
     def discard(self) -> None:
@@ -64,16 +63,3 @@ def _own_files(folder: Path) -> set[str]:
         return {*json.loads((folder / MARK).read_text())["files"], *ADDED_LATER}
     except (OSError, ValueError, KeyError, TypeError):
         return set()
-
-
-def _clear_leftovers(folder: Path) -> None:
-    """Clear what killed exports left beside `folder`; one killed between its renames gets its old back."""
-    pattern = re.compile(rf"\.(tmp|old)-{re.escape(folder.name)}-(\d+)-[0-9a-f]{{8}}")
-    for path in sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []:
-        match = pattern.fullmatch(path.name)
-        if match is None or psutil.pid_exists(int(match[2])):
-            continue
-        if match[1] == "old" and not folder.exists():
-            path.rename(folder)
-        else:
-            shutil.rmtree(path, ignore_errors=True)

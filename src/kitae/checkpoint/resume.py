@@ -11,9 +11,9 @@ from typing import Any
 
 from kitae.checkpoint.manifest import MANIFEST_NAME, Manifest, read_manifest, verify_files
 from kitae.checkpoint.native import NativeSource
-from kitae.checkpoint.publish import set_aside
 from kitae.checkpoint.run_index import load_index, step_folders, step_name
 from kitae.errors import WeightsError
+from kitae.storage.folders import set_aside
 
 Report = Callable[[str], None]
 log_report: Report = logging.getLogger(__name__).warning

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from kitae.checkpoint.manifest import Manifest, read_manifest
-from kitae.checkpoint.publish import replace_file
 from kitae.errors import WeightsError
+from kitae.storage.files import replace_file
 
 INDEX_NAME = "index.json"
 POINTER_NAME = "latest"

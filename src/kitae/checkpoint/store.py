@@ -20,17 +20,6 @@ from typing import Any
 from kitae.checkpoint.manifest import MANIFEST_NAME, Manifest
 from kitae.checkpoint.native import NativeSink
 from kitae.checkpoint.pipe import TensorSource
-from kitae.checkpoint.publish import (
-    check_space,
-    exclusive,
-    publish_folder,
-    remove_folder,
-    replace_file,
-    storage_errors,
-    sweep,
-    temporary_folder,
-    write_synced,
-)
 from kitae.checkpoint.resume import Checkpoint, Report, log_report, newest_checkpoint, open_checkpoint
 from kitae.checkpoint.run_index import (
     POINTER_NAME,
@@ -43,7 +32,12 @@ from kitae.checkpoint.run_index import (
 )
 from kitae.checkpoint.stream import stream
 from kitae.errors import RecipeError
+from kitae.storage.disk import check_space, storage_errors
+from kitae.storage.files import replace_file, write_synced
+from kitae.storage.folders import publish_folder, remove_folder, sweep, temporary_folder
+from kitae.storage.lock import exclusive
 
+LOCK_NAME = ".lock"
 _BYTES_PER_ENTRY = 1024
 """Room for what headers and the manifest say about one tensor."""
 
@@ -112,14 +106,13 @@ class CheckpointStore:
         """Remove what dead saves left behind; what was done. Leaves everything alone while somebody saves."""
         done: list[str] = []
         if self.folder.is_dir():
-            with storage_errors(self.folder, 0), exclusive(self.folder, wait=False) as held:
+            with storage_errors(self.folder), exclusive(self.folder / LOCK_NAME, wait=False) as held:
                 done = sweep(self.folder) if held else []
         return done
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with exclusive(self.folder, wait=True) as held:
+        with exclusive(self.folder / LOCK_NAME) as held:
             for line in sweep(self.folder) if held else ():
                 self._report(line)
             yield

@@ -215,5 +215,7 @@ class Builder:
         """About how much the packed data takes in all, judged by what came of the part that was read."""
         item = np.dtype(token_dtype(self._job.tokenizer.vocab_size)).itemsize
         writers = [side.writer for side in self.result.sides.values()]
+        if not any(writer.tokens for writer in writers):
+            return self._job.num_bytes or 0
         written = sum(writer.tokens * item + writer.documents * DOCUMENT_DTYPE.itemsize for writer in writers)
         return max(written, written * (self._job.num_bytes or 0) // max(self._read, 1))

@@ -6,32 +6,29 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kitae.errors import DataError
+from kitae.storage.files import file_sha256
 
 # A file that changed this shortly before it was hashed may change again within one tick of its clock.
 SETTLED_S = 2.0
 
 
-def file_sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of the file's bytes; raises `DataError` when it cannot be read."""
-    digest = hashlib.sha256()
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        with path.open("rb", buffering=0) as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
+        yield
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    return digest.hexdigest()
 
 
 def file_identity(path: Path) -> list[int]:
     """Size, time of change in ns, and inode: what changes when a file does. Raises `DataError`."""
-    try:
+    with _readable(path):
         stat = path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 
@@ -42,11 +39,13 @@ class HashCache:
         self._folder = folder
 
     def sha256(self, path: Path) -> str:
-        """Hash of the file, from memory when the file has not changed."""
+        """Hash of the file, from memory when the file has not changed. Raises `DataError`."""
         path = path.resolve()
-        if self._folder is None:
-            return file_sha256(path)
-        note = self._folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
+        with _readable(path):
+            return file_sha256(path) if self._folder is None else self._remembered(path, self._folder)
+
+    def _remembered(self, path: Path, folder: Path) -> str:
+        note = folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
         identity = file_identity(path)
         known = _recall(note)
         if known.get("identity") == identity:

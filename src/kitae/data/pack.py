@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from kitae.data.publish import write_durably
+from kitae.storage.files import write_synced
 
 FORMAT = 1
 META_FILE = "packed.json"
@@ -125,7 +125,7 @@ class PackWriter:
             document_mask=document_mask,
             pad_remainder=pad_remainder,
         )
-        write_durably(self._folder / META_FILE, json.dumps(asdict(meta), indent=2) + "\n")
+        write_synced(self._folder / META_FILE, f"{json.dumps(asdict(meta), indent=2)}\n".encode())
         return meta
 
     def abandon(self) -> None:

@@ -22,12 +22,15 @@ from kitae.data.normalise import unicode_version
 from kitae.data.pack import FORMAT
 from kitae.data.packed import PackedData
 from kitae.data.progress import progress
-from kitae.data.publish import exclusive, publishing, storage_errors, write_durably
 from kitae.data.sources import Sources, open_source
 from kitae.data.special import check_token
 from kitae.data.tokenizer import TextTokenizer, tokenizer_fingerprint
 from kitae.data.workers import choose_workers
 from kitae.recipe.sources import DataConfig
+from kitae.storage.disk import storage_errors
+from kitae.storage.files import write_synced
+from kitae.storage.folders import publish_folder, sweep, temporary_folder
+from kitae.storage.lock import exclusive
 
 OPTIONS = ("sequence_length", "bos", "eos", "document_mask", "normalisation", "on_bad_line", "remainder")
 Report = Callable[[str], None]
@@ -125,7 +128,12 @@ def _make_once(folder: Path, job: Job, hashes: HashCache, say: Report) -> bool:
     lock = folder.with_name(f".{folder.name}.lock")
     waiting = f"another process prepares {folder.name}: waiting for it"
     # Until something is written, the size of the sources is the best guess at the need.
-    with storage_errors(folder, lambda: job.num_bytes or 0), exclusive(lock, lambda: say(waiting)):
+    with (
+        storage_errors(folder, job.num_bytes or 0),
+        exclusive(lock, waiting=lambda: say(waiting)) as held,
+    ):
+        if held:
+            sweep(folder.parent, folder.name)
         if folder.exists():
             return False
         card = _make(folder, job, hashes)
@@ -136,13 +144,15 @@ def _make_once(folder: Path, job: Job, hashes: HashCache, say: Report) -> bool:
 
 def _make(folder: Path, job: Job, hashes: HashCache) -> dict[str, Any]:
     begin = time.monotonic()
-    with progress("prepare", job.num_bytes) as advance, publishing(folder) as temporary:
+    with progress("prepare", job.num_bytes) as advance, temporary_folder(folder) as temporary:
         builder = Builder(job, temporary, advance)
         with storage_errors(folder, builder.needed_bytes):
             built = builder.build()
             seconds = time.monotonic() - begin
             card = make_card(folder.name, job, built, hashes, _options(job.config), seconds)
-            write_durably(temporary / CARD_FILE, json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+            text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
+            write_synced(temporary / CARD_FILE, text.encode())
+            publish_folder(temporary, folder)
     return card
 
 

@@ -1,35 +1,19 @@
-"""Small files that must never be half-written, and the hash that stages are keyed by."""
+"""JSON files that are never half-written, and the hash that stages are keyed by."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kitae.errors import StorageError
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file as a whole: a reader sees the old text or the new one. Raises `StorageError`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageError(f"cannot write {path} ({len(text)} bytes): {error.strerror}") from error
+from kitae.storage.files import replace_file
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replace a JSON file as a whole."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Replace a JSON file as a whole; raises `StorageError`."""
+    replace_file(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from kitae.errors import RecipeError
 from kitae.recipe.resolve import dump_resolved
-from kitae.stages.files import key_of, read_json, write_json, write_text
+from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.importing import import_key
 from kitae.stages.job import LEARNING, Job, keep_tokenizer
+from kitae.storage.files import replace_file
 
 if TYPE_CHECKING:
     from kitae.checkpoint.resume import Checkpoint
@@ -152,10 +153,8 @@ def _sample(job: Job, decoder: Decoder, when: str, key: str) -> None:
 
 def _describe(job: Job, key: str) -> None:
     """Write the recipe as resolved into the run, and what a later recipe is compared with."""
-    write_text(
-        job.run.recipe,
-        dump_resolved(job.recipe, header="As resolved by kitae: every value, and absolute paths."),
-    )
+    text = dump_resolved(job.recipe, header="As resolved by kitae: every value, and absolute paths.")
+    replace_file(job.run.recipe, text.encode())
     job.run.state.update(train_key=key, settings=_settings(job))
     job.run.write()
 

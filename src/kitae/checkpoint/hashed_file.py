@@ -1,0 +1,47 @@
+"""A file that is hashed while it is written.
+
+sha256 ran at 1.9 GB/s here (a CPU with SHA instructions, OpenSSL 3.0), blake2b at 1.3 GB/s, so sha256 it is,
+which `sha256sum` can check too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kitae.checkpoint.manifest import StoredFile
+
+
+class HashedFile:
+    """A new file, hashed by a second thread while this one writes; `close` syncs it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb", buffering=0)
+        self._digest = hashlib.sha256()
+        self._hasher = ThreadPoolExecutor(1)
+        self._size_bytes = 0
+
+    def write(self, data: memoryview) -> None:
+        """Append bytes, which may change again when this returns."""
+        hashing = self._hasher.submit(self._digest.update, data)
+        self._size_bytes += len(data)
+        try:
+            while len(data):
+                data = data[self._file.write(data) :]
+        finally:
+            hashing.result()
+
+    def close(self) -> StoredFile:
+        """Wait until the file is on the disk; its size and hash."""
+        try:
+            os.fsync(self._file.fileno())
+        finally:
+            self.discard()
+        return StoredFile(self._size_bytes, self._digest.hexdigest())
+
+    def discard(self) -> None:
+        """Close without waiting for the disk."""
+        self._hasher.shutdown()
+        self._file.close()
