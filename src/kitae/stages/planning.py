@@ -30,12 +30,19 @@ def memory_plan(start: Start, precision: str) -> dict[str, Any]:
 
 def memory_line(plan: dict[str, Any]) -> str:
     """The plan for a person: parameters, what each part takes, and of how much memory."""
-    parts = ", ".join(f"{kind} {size / 1e9:.2f}" for kind, size in plan["bytes"].items())
+    parts = ", ".join(f"{kind} {readable(size)}" for kind, size in plan["bytes"].items())
     return (
-        f"{plan['parameters'] / 1e6:,.1f} M parameters in {plan['precision']}: {parts}; "
-        f"together {plan['state_bytes'] / 1e9:.2f} of {plan['host_memory_bytes'] / 1e9:.1f} GB, "
-        "activations come on top"
+        f"{plan['parameters']:,} parameters in {plan['precision']}: {parts}; together "
+        f"{readable(plan['state_bytes'])} of {readable(plan['host_memory_bytes'])}, activations come on top"
     )
+
+
+def readable(size_bytes: int) -> str:
+    """Bytes in the largest decimal unit that leaves at least 1, with three digits."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size_bytes >= size:
+            return f"{size_bytes / size:.3g} {unit}"
+    return f"{size_bytes} bytes"
 
 
 def plan(job: Job, key: str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ def summary(run: RunFolder) -> list[str]:
     """The held-out loss and a sample before and after, the speed, the proof, and where the model is."""
     results, samples = read_json(run.results), read_json(run.samples)
     proof = read_json(run.path / "proof.json")
-    lines = [*_heldout_lines(results.get("heldout")), *_sample_lines(samples), *_speed_lines(results)]
-    if proof:
-        lines.append(
-            f"proof          logits within {proof['max_difference']:.1e} of transformers' on "
-            f"{len(proof['prompts'])} prompts"
-        )
+    lines = [
+        *_heldout_lines(results.get("heldout")),
+        *_sample_lines(samples),
+        *_speed_lines(results),
+        *_proof_lines(proof),
+    ]
     if run.stage("export"):
         lines.append(f"model          {run.export}")
     return lines
@@ -50,4 +50,15 @@ def _speed_lines(results: dict[str, Any]) -> list[str]:
     return [
         f"training       {results['steps']} steps, {results['real_tokens']:,} tokens in "
         f"{results['train_seconds']:.0f} s, {speed:,.0f} tokens/s without the first step"
+    ]
+
+
+def _proof_lines(proof: dict[str, Any]) -> list[str]:
+    if not proof:
+        return []
+    rounding = max(proof["rounding"])
+    own = f"; its own fp32 rounding is {rounding:.1e}" if rounding else ""
+    return [
+        f"proof          logits within {proof['max_difference']:.1e} of transformers' on "
+        f"{len(proof['prompts'])} prompts{own}"
     ]

@@ -94,7 +94,7 @@ def prepared(job: Job) -> Prepared:
         embedding_rows=_embedding_rows(job),
         cache=job.cache,
         seed=job.recipe.seed,
-        report=job.report,
+        report=lambda line: job.report(f"prepare: {line}"),
     )
 
 
