@@ -1,8 +1,8 @@
 """Trainings in processes of their own, for tests that kill them.
 
 A server that has imported everything forks a process for each line of JSON on its standard input, and
-answers with how it ended: `folder`, `output` (a file for what it prints), `sections` of the recipe, and `die`,
-a list of [place, n, signal]: the n-th time the place is reached, the process sends itself that signal. A
+answers with how it ended: `folder`, `output` (file for what it prints), `sections` of the recipe and `die`, a
+list of [place, n, signal]: the n-th time the place is reached, the process sends itself that signal. A
 training prints the numbers of the rows of each update, then the result.
 """
 
