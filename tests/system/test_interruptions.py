@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,17 +106,9 @@ def test_a_signal_saves_and_says_how_to_go_on(case: Path, number: signal.Signals
 
 
 @pytest.fixture
-def small_disk(case: Path) -> Iterator[Path]:
+def small_disk(case: Path, mount_small: Callable[[Path, int], Path]) -> Path:
     """A file system of 640 KiB under `case/small`."""
-    folder = case / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=640k", "tmpfs", str(folder)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a file system is not allowed here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    return mount_small(case / "small", 640)
 
 
 def test_a_full_disk_keeps_the_last_good_step_and_names_path_and_need(case: Path, small_disk: Path):
@@ -124,7 +116,7 @@ def test_a_full_disk_keeps_the_last_good_step_and_names_path_and_need(case: Path
     done = run_kitae(*words, folder=case)
     assert done.returncode == 7, done.stderr
     assert str(small_disk / "tiny/checkpoints") in done.stderr
-    assert "needs" in done.stderr
+    assert "needed are" in done.stderr
     assert "Traceback" not in done.stderr
     saved = sorted((small_disk / "tiny/checkpoints").glob("step-*"))
     assert saved
