@@ -49,6 +49,6 @@ class StorageError(KitaeError, OSError):
 
 
 class StoppedError(KitaeError):
-    """The run was stopped by a signal after it saved; run it again to go on (75 is EX_TEMPFAIL: try again)."""
+    """The run was stopped by a signal after it saved; run it again to go on (75 is EX_TEMPFAIL)."""
 
     exit_code = 75

@@ -120,7 +120,7 @@ def test_a_full_disk_keeps_the_last_good_step_and_names_path_and_need(case: Path
     assert "Traceback" not in done.stderr
     saved = sorted((small_disk / "tiny/checkpoints").glob("step-*"))
     assert saved
-    shutil.copytree(small_disk / "tiny", case / "runs/tiny")
+    shutil.copytree(small_disk / "tiny", case / "runs/tiny", dirs_exist_ok=True)
     roomy = run_kitae("run", "recipe.yaml", *SETTINGS, "--set", "checkpoint.keep=50", folder=case)
     assert roomy.returncode == 0, roomy.stderr
     assert f"going on from {case / 'runs/tiny/checkpoints' / saved[-1].name}" in roomy.stdout

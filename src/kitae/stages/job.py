@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import Any
 from kitae.data.hashing import HashCache
 from kitae.data.prepare import data_key
 from kitae.data.tokenizer import TOKENIZER_FILES, TextTokenizer, tokenizer_fingerprint
-from kitae.errors import RecipeError, StorageError
+from kitae.errors import RecipeError
 from kitae.recipe.load import load_recipe
 from kitae.recipe.paths import with_absolute_paths
 from kitae.recipe.resolve import resolve
@@ -21,6 +20,7 @@ from kitae.recipe.schema import Recipe
 from kitae.recipe.sources import ModelConfig, TokenizerConfig
 from kitae.stages.files import key_of
 from kitae.stages.run_folder import RunFolder
+from kitae.storage.files import replace_file
 
 Report = Callable[[str], None]
 
@@ -136,13 +136,9 @@ def keep_tokenizer(job: Job) -> Path:
     """Copy the tokenizer's files into the run, which then needs nothing else to be exported; their folder."""
     home = job.run.path / "tokenizer"
     source = job.tokenizer_folder
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        for name in (*TOKENIZER_FILES, "chat_template.jinja"):
-            if (source / name).is_file() and not (home / name).exists():
-                shutil.copyfile(source / name, home / name)
-    except OSError as error:
-        raise StorageError(f"cannot copy the tokenizer into {home}: {error.strerror}") from error
+    for name in (*TOKENIZER_FILES, "chat_template.jinja"):
+        if (source / name).is_file() and not (home / name).exists():
+            replace_file(home / name, (source / name).read_bytes())
     return home
 
 
