@@ -104,7 +104,7 @@ def test_a_broken_pipe_of_something_else_is_a_bug(verb, capsys, tmp_path, monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["explan"], "Did you mean 'explain'?"),
+        (["scheme"], "Did you mean 'schema'?"),
         (["explain"], "Missing argument 'RECIPE'"),
         (["explain", "x.yaml", "--jsn"], "--json"),
         (["--nothing"], "--nothing"),

@@ -86,5 +86,5 @@ def test_inspect_of_a_row_that_is_not_there(case: Path, capsys: pytest.CaptureFi
 
 
 def test_inspect_of_rows_that_are_no_numbers(case: Path, capsys: pytest.CaptureFixture):
-    assert kitae("inspect", "recipe.yaml", "--rows", "first") == 3
+    assert kitae("inspect", "recipe.yaml", "--rows", "first") == 2
     assert "write it as 0,5,7" in capsys.readouterr().err

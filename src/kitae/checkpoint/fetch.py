@@ -56,7 +56,7 @@ def _local(folder: Path) -> Path:
     siblings = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
     problem = "is a file, not a folder" if folder.exists() else "does not exist"
     hint = did_you_mean(folder.name, siblings)
-    raise WeightsError(f"folder {folder} {problem}{hint}; a relative path starts at the recipe's folder")
+    raise WeightsError(f"folder {folder} {problem}{hint} A relative path starts at the recipe's folder")
 
 
 def _hub(name: str, revision: str | None, *, weights: bool) -> Path:

@@ -66,14 +66,14 @@ def inspect(
 ) -> None:
     """Look at packed rows as the model gets them: ids, tokens, targets, masks; and at the data card."""
     from kitae.data.inspect import render
-    from kitae.errors import DataError
+    from kitae.errors import RecipeError
     from kitae.stages.job import open_job
     from kitae.stages.training import prepared
 
     try:
         numbers = [int(part) for part in rows.split(",") if part.strip()]
     except ValueError:
-        raise DataError(f"--rows: {rows!r} is not a list of row numbers; write it as 0,5,7") from None
+        raise RecipeError(f"--rows: {rows!r} is not a list of row numbers; write it as 0,5,7") from None
     job = open_job(recipe, changes, report=_to_stderr)
     print(render(prepared(job).folder, job.tokenizer, numbers, split=split, as_json=as_json, card=card))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kitae.cli.recipe_verbs import RecipeArgument, SetOption
+from kitae.cli.recipe_verbs import SetOption
 
 if TYPE_CHECKING:
     from kitae.stages.job import Job
@@ -29,11 +30,9 @@ _STAGE_HELP = {
 
 def register(app: typer.Typer) -> None:
     """Add the verbs of this file."""
-    app.command("run")(run)
-    for name, help_text in _STAGE_HELP.items():
-        app.command(name, help=help_text)(_stage_verb(name))
-    app.command("train")(train)
-    app.command("export")(export)
+    verbs: dict[str, Callable[..., None]] = {"run": run, "train": train, "export": export}
+    for name in ("run", "plan", "prepare", "import", "train", "export", "prove"):
+        app.command(name, help=_STAGE_HELP.get(name))(verbs.get(name) or _stage_verb(name))
 
 
 def run(recipe: RunArgument, changes: SetOption = [], start_over: StartOverOption = False) -> None:  # noqa: B006
@@ -66,8 +65,8 @@ def export(
     export_to(_open(recipe, changes), to)
 
 
-def _stage_verb(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    def verb(recipe: RecipeArgument, changes: SetOption = []) -> None:  # noqa: B006
+def _stage_verb(name: str) -> Callable[..., None]:
+    def verb(recipe: RunArgument, changes: SetOption = []) -> None:  # noqa: B006
         _run_stages(recipe, changes, name, start_over=False)
 
     return verb

@@ -76,6 +76,7 @@ def prove_export(job: Job, key: str) -> dict[str, Any]:
     _prove_tokenizer(job)
     proof = prove_folder(job.run.export, prompts, job.recipe.proof.max_logit_difference).as_dict()
     write_json(job.run.path / "proof.json", proof)
+    job.report(f"prove: logits differ from transformers' by at most {proof['max_difference']:.1e}")
     return {"max_difference": proof["max_difference"], "limit": proof["limit"]}
 
 

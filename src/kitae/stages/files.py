@@ -20,7 +20,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty when there is none or it is broken."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
 
