@@ -80,15 +80,24 @@ def test_only_what_a_change_touches_is_done_again(
     assert stages_done(capsys.readouterr().out) == again
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("optimizer.learning_rate=0.02", "optimizer.learning_rate: 0.01 is now 0.02"),
+        ("training.duration=7 steps", "training.duration: 6 steps is now 7 steps"),
+        ("data.sequence_length=16", "data.sequence_length: 32 is now 16"),
+        ("evaluation.max_rows=1", "evaluation.max_rows: None is now 1"),
+    ],
+)
 def test_another_training_under_the_same_name_is_refused_and_nothing_is_lost(
-    case: Path, capsys: pytest.CaptureFixture
+    case: Path, capsys: pytest.CaptureFixture, change: str, message: str
 ):
     kitae("run", "recipe.yaml")
     capsys.readouterr()
     results = (case / "runs/tiny/results.json").read_bytes()
-    assert kitae("run", "recipe.yaml", "--set", "optimizer.learning_rate=0.02") == 2
+    assert kitae("run", "recipe.yaml", "--set", change) == 2
     error = capsys.readouterr().err
-    assert "optimizer.learning_rate: 0.01 is now 0.02" in error
+    assert message in error
     assert "--start-over" in error
     assert (case / "runs/tiny/results.json").read_bytes() == results
 

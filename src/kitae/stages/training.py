@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 
 def train_key(job: Job) -> str:
-    """Key of the training: the start, the data, and the settings that decide what is learned."""
-    return key_of({"import": import_key(job), "data": job.data_key, **job.sections(*LEARNING)})
+    """Key of the training: the start, the data, what decides what is learned, the rows to judge by."""
+    rows = job.recipe.evaluation.max_rows
+    parts = {"import": import_key(job), "data": job.data_key, "max_rows": rows}
+    return key_of({**parts, **job.sections(*LEARNING)})
 
 
 def is_trained(job: Job, key: str) -> bool:
@@ -104,13 +106,19 @@ def _embedding_rows(job: Job) -> int:
     return int(find_start(job).config["vocab_size"])
 
 
+def open_start(job: Job) -> Checkpoint:
+    """The imported weights."""
+    from kitae.checkpoint.resume import open_checkpoint
+
+    return open_checkpoint(job.imported(import_key(job)) / "step-00000000")
+
+
 def _train_job(job: Job, key: str) -> TrainJob:
     from kitae.backend.table import select
-    from kitae.checkpoint.resume import open_checkpoint
     from kitae.train.job import TrainJob
 
     backend = select(job.backend)
-    start = open_checkpoint(job.imported(import_key(job)) / "step-00000000")
+    start = open_start(job)
     data = prepared(job)
     return TrainJob(
         decoder=load_checkpoint(start).to(backend.device),
@@ -174,7 +182,10 @@ def _refuse_other_training(job: Job, key: str) -> None:
 
 def _settings(job: Job) -> dict[str, Any]:
     """What a person may have changed since the run began."""
-    return job.sections("model", "data", *LEARNING)
+    return {
+        **job.sections("model", "data", *LEARNING),
+        "evaluation": {"max_rows": job.recipe.evaluation.max_rows},
+    }
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:

@@ -1,0 +1,260 @@
+"""The three sides of `train_decoder.py`, each made to wait for a line before the updates of a round."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+LEARNING_RATE, BETAS, WEIGHT_DECAY, MAX_GRAD_NORM = 1e-4, (0.9, 0.95), 0.1, 1.0
+ANSWER = "answer "
+"""Begins the lines that are meant for the process that started this one; the Trainer prints others."""
+TEXT = Path(__file__).resolve().parents[1] / "recipes" / "demo" / "text" / "train"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all three do."""
+
+    model: str
+    """Folder of the model in fp32."""
+    packed: str
+    """Folder of the packed rows."""
+    scratch: str
+    steps: int
+    """Updates in a round."""
+    updates: int
+    micro_batch: int
+    accumulation: int
+    sequence_length: int
+    tuned_peers: bool
+
+    def to_json(self) -> str:
+        """For another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def prepare(cls, folder: Path, options: argparse.Namespace, updates: int) -> Work:
+        """Bring model and text into the folder, with kitae's own stages."""
+        from kitae.checkpoint.export import export
+        from kitae.stages.job import open_job
+        from kitae.stages.pipeline import run_stages
+        from kitae.stages.training import open_start, prepared
+
+        tokenizer = {"named": "smollm2-135m"}
+        recipe = {
+            "kitae": 1,
+            "name": "bench",
+            "runs": str(folder / "runs"),
+            "model": {"preset": options.preset} if options.preset else {"named": options.model},
+            "data": {
+                "train": [{"path": str(TEXT)}],
+                "tokenizer": tokenizer,
+                "sequence_length": options.sequence_length,
+                "document_mask": False,
+            },
+            "training": {
+                "duration": f"{updates} steps",
+                "global_batch_size": options.micro_batch * options.accumulation,
+                "micro_batch_size": options.micro_batch,
+                "precision": "fp32",
+            },
+            "optimizer": {
+                "learning_rate": LEARNING_RATE,
+                "betas": list(BETAS),
+                "weight_decay": WEIGHT_DECAY,
+                "max_grad_norm": MAX_GRAD_NORM,
+            },
+            "schedule": {"kind": "constant"},
+        }
+        path = folder / "recipe.yaml"
+        path.write_text(json.dumps(recipe))  # JSON is YAML
+        job = open_job(path, report=lambda line: None)
+        run_stages(job, "import")
+        start = open_start(job)
+        export(start.source("weights"), folder / "model", config=start.config, dtype=torch.float32)
+        return cls(
+            model=str(folder / "model"),
+            packed=str(prepared(job).folder / "train"),
+            scratch=str(folder),
+            steps=options.steps,
+            updates=updates,
+            micro_batch=options.micro_batch,
+            accumulation=options.accumulation,
+            sequence_length=options.sequence_length,
+            tuned_peers=options.tuned_peers,
+        )
+
+    def rows(self) -> list[list[int]]:
+        """Token ids of every row that is trained on, in order."""
+        from kitae.data.cursor import Cursor
+        from kitae.data.packed import PackedData
+
+        packed = PackedData.open(Path(self.packed))
+        samples = Cursor(len(packed), 0).samples(0, self.updates * self.micro_batch * self.accumulation)
+        return packed.rows(samples).input_ids.tolist()
+
+
+class Gate:
+    """Called when an update begins: waits for the round's line, and answers when the round is done."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._begun = 0
+        self._start = 0.0
+        self.losses: list[float] = []
+
+    def __call__(self) -> None:
+        """The next update begins."""
+        if self._begun % self._steps == 0:
+            if self._begun:
+                self._answer()
+            if not sys.stdin.readline():
+                sys.exit()
+            self._start = time.perf_counter()
+        self._begun += 1
+
+    def _answer(self) -> None:
+        seconds = time.perf_counter() - self._start
+        peak = int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+        say({"seconds": seconds, "peak_bytes": peak, "loss": float(np.mean(self.losses[-self._steps :]))})
+
+
+def say(answer: dict[str, Any]) -> None:
+    """Answer the process that started this one."""
+    print(ANSWER + json.dumps(answer), flush=True)
+
+
+def kitae(work: Work, gate: Gate) -> None:
+    """Run kitae's own loop; the gate stands where it reads the rows of an update."""
+    from kitae.backend.table import select
+    from kitae.checkpoint.model_folder import load_decoder
+    from kitae.checkpoint.store import CheckpointStore
+    from kitae.data.packed import PackedData
+    from kitae.data.rows import Rows
+    from kitae.recipe.load import load_recipe
+    from kitae.train.job import TrainJob
+    from kitae.train.loop import train
+    from kitae.train.recorder import Recorder
+
+    class GatedData(PackedData):
+        def rows(self, indices: Sequence[int]) -> Rows:
+            gate()
+            return super().rows(indices)
+
+    record = Recorder.update
+
+    def noted(self: Recorder, state: Any, update: Any, *rest: Any) -> None:
+        gate.losses.append(update.loss)
+        record(self, state, update, *rest)
+
+    Recorder.update = noted  # type: ignore[method-assign]
+    backend = select("cpu")
+    folder = Path(work.scratch) / "kitae"
+    job = TrainJob(
+        decoder=load_decoder(Path(work.model)),
+        train=GatedData.open(Path(work.packed)),
+        heldout=None,
+        recipe=load_recipe(Path(work.scratch) / "recipe.yaml").recipe,
+        recipe_hash="bench",
+        store=CheckpointStore(folder / "checkpoints", keep=1),
+        folder=folder,
+        backend=backend,
+        model_config=json.loads((Path(work.model) / "config.json").read_text()),
+        data_key="bench",
+        report=lambda line: None,
+    )
+    say({"ready": True})
+    train(job)
+
+
+def trainer(work: Work, gate: Gate) -> None:
+    """The HF Trainer, with a callback as gate."""
+    from torch.utils.data import SequentialSampler
+    from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+    class Waits(TrainerCallback):
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            gate()
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **kwargs: Any) -> None:
+            if "loss" in logs:
+                gate.losses.append(float(logs["loss"]))
+
+    class InOrder(Trainer):
+        def _get_train_sampler(self, *args: Any) -> SequentialSampler:
+            return SequentialSampler(self.train_dataset)
+
+    model = AutoModelForCausalLM.from_pretrained(work.model, dtype=torch.float32)
+    arguments = TrainingArguments(
+        output_dir=str(Path(work.scratch) / "trainer"),
+        per_device_train_batch_size=work.micro_batch,
+        gradient_accumulation_steps=work.accumulation,
+        learning_rate=LEARNING_RATE,
+        adam_beta1=BETAS[0],
+        adam_beta2=BETAS[1],
+        weight_decay=WEIGHT_DECAY,
+        max_grad_norm=MAX_GRAD_NORM,
+        lr_scheduler_type="constant",
+        max_steps=work.updates,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    rows = [{"input_ids": row, "labels": row} for row in work.rows()]
+    side = InOrder(model=model, args=arguments, train_dataset=rows, callbacks=[Waits()])
+    say({"ready": True})
+    side.train()
+
+
+def bare(work: Work, gate: Gate) -> None:
+    """The shortest loop that does the same."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(work.model, dtype=torch.float32).train()
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=BETAS, fused=True)
+    rows = torch.tensor(work.rows()).view(work.updates, work.accumulation, work.micro_batch, -1)
+    say({"ready": True})
+    for update in rows:
+        gate()
+        total = 0.0
+        for ids in update:
+            loss = model(input_ids=ids, labels=ids).loss / work.accumulation
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        gate.losses.append(total)
+
+
+SIDES: dict[str, Callable[[Work, Gate], None]] = {"kitae": kitae, "trainer": trainer, "bare": bare}
+
+
+def main() -> None:
+    name, work = sys.argv[1], Work(**json.loads(sys.argv[2]))
+    if work.tuned_peers:
+        from kitae.backend.table import select
+
+        select("cpu")
+    gate = Gate(work.steps)
+    SIDES[name](work, gate)
+    gate()  # the last round ends with the training
+
+
+if __name__ == "__main__":
+    main()
