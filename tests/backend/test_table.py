@@ -104,12 +104,13 @@ def test_freed_memory_is_kept_for_the_next_step():
     if not cpu.keep_freed_memory():
         pytest.skip("the C library is not glibc")
     faults = []
-    for _ in range(3):
+    for _ in range(8):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         blocks = [torch.ones(4 << 20) for _ in range(8)]  # 16 MiB each
         del blocks
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    assert faults[-1] < 100 < 8 * (16 << 20) // resource.getpagesize()
+    # The least of several: the kernel may take idle pages away in between.
+    assert min(faults[1:]) < 100 < 8 * (16 << 20) // resource.getpagesize()
 
 
 def test_the_recipe_knows_the_same_precisions():

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from kitae.catalog.hf_files import CHAT_TEMPLATE_FILES, TOKENIZER_FILES
 from kitae.checkpoint.coverage import Coverage
 from kitae.checkpoint.pipe import ScopedSink, TensorInfo
 from kitae.checkpoint.replace import FolderReplacement
@@ -19,18 +20,6 @@ from kitae.storage.disk import check_space, storage_errors
 
 HEAD = "lm_head.weight"
 """The head's name; a model without it uses the embedding."""
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-)
 MAX_SHARD_BYTES = 5_000_000_000
 _ROOM_FOR_SMALL_FILES = 1 << 20
 
@@ -114,7 +103,7 @@ class HfSink(ScopedSink):
         self._write_json("config.json", config)
         if generation_config is not None:
             self._write_json("generation_config.json", generation_config)
-        for name in TOKENIZER_FILES if tokenizer_folder is not None else ():
+        for name in (*TOKENIZER_FILES, *CHAT_TEMPLATE_FILES) if tokenizer_folder is not None else ():
             file = Path(tokenizer_folder or "", name)
             if file.is_file():
                 shutil.copyfile(file, self._replacement.temporary / name)

@@ -13,20 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from kitae.catalog.hf_files import TOKENIZER_FILES
 from kitae.errors import DataError
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
 _TOKEN_SOURCES = ("tokenizer_config.json", "special_tokens_map.json")
 Ids = NDArray[np.uint32]
 

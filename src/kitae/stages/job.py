@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kitae.catalog.hf_files import CHAT_TEMPLATE_FILES, TOKENIZER_FILES
 from kitae.data.hashing import HashCache
 from kitae.data.prepare import data_key
-from kitae.data.tokenizer import TOKENIZER_FILES, TextTokenizer, tokenizer_fingerprint
+from kitae.data.tokenizer import TextTokenizer, tokenizer_fingerprint
 from kitae.errors import RecipeError
 from kitae.recipe.load import load_recipe
 from kitae.recipe.paths import with_absolute_paths
@@ -136,7 +137,7 @@ def keep_tokenizer(job: Job) -> Path:
     """Copy the tokenizer's files into the run, which then needs nothing else to be exported; their folder."""
     home = job.run.path / "tokenizer"
     source = job.tokenizer_folder
-    for name in (*TOKENIZER_FILES, "chat_template.jinja"):
+    for name in (*TOKENIZER_FILES, *CHAT_TEMPLATE_FILES):
         if (source / name).is_file() and not (home / name).exists():
             replace_file(home / name, (source / name).read_bytes())
     return home
