@@ -155,7 +155,8 @@ def _sample(job: Job, decoder: Decoder, when: str, key: str) -> None:
         top_k=sample.top_k,
         seed=job.recipe.seed,
     )
-    text = job.tokenizer.decode([*ids, *new])
+    # The last token may hold only the first bytes of a character.
+    text = job.tokenizer.decode([*ids, *new]).rstrip("\N{REPLACEMENT CHARACTER}")
     write_json(job.run.samples, {**texts, "key": key, "prompt": sample.prompt, when: text})
 
 
