@@ -20,7 +20,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 Tensor = torch.Tensor
-Optional = Tensor | None
+Maybe = Tensor | None
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -29,13 +29,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def norm_linear(
-    x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Optional, recompute: bool = False
+    x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Maybe, recompute: bool = False
 ) -> Tensor:
     """linear(rms_norm(x)): [..., H] to [..., O]; with `recompute` the norm is not kept for backward."""
     return _NormLinear.apply(x, norm, eps, weight, bias, recompute)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def gated_linear(gate_up: Tensor, weight: Tensor, bias: Optional, recompute: bool = False) -> Tensor:
+def gated_linear(gate_up: Tensor, weight: Tensor, bias: Maybe, recompute: bool = False) -> Tensor:
     """linear(silu(gate) * up) of [..., 2 I]; with `recompute` the product is not kept for backward."""
     return _GatedLinear.apply(gate_up, weight, bias, recompute)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -53,14 +53,14 @@ class _RMSNorm(Function):
         return _normed(x, scale, weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Optional, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Maybe, ...]:
         return (*_norm_gradients(gradient, *ctx.saved_tensors), None)
 
 
 class _NormLinear(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Optional, recompute: bool
+        ctx: Any, x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Maybe, recompute: bool
     ) -> Tensor:
         scale = _scale(x, eps)
         normed = _normed(x, scale, norm)
@@ -69,7 +69,7 @@ class _NormLinear(Function):
         return F.linear(normed, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Optional, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Maybe, ...]:
         x, scale, norm, weight, normed = ctx.saved_tensors
         normed = _normed(x, scale, norm) if normed is None else normed
         d_normed, d_weight, d_bias = _linear_gradients(gradient, normed, weight, ctx.has_bias)
@@ -79,7 +79,7 @@ class _NormLinear(Function):
 
 class _GatedLinear(Function):
     @staticmethod
-    def forward(ctx: Any, gate_up: Tensor, weight: Tensor, bias: Optional, recompute: bool) -> Tensor:
+    def forward(ctx: Any, gate_up: Tensor, weight: Tensor, bias: Maybe, recompute: bool) -> Tensor:
         gate, up = gate_up.chunk(2, -1)
         product = F.silu(gate).mul_(up)
         ctx.has_bias = bias is not None
@@ -87,7 +87,7 @@ class _GatedLinear(Function):
         return F.linear(product, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Optional, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Maybe, ...]:
         gate_up, weight, product = ctx.saved_tensors
         gate, up = gate_up.chunk(2, -1)
         activated = F.silu(gate)
@@ -105,7 +105,7 @@ class _Rotate(Function):
         return _turned(x, cosine, sine, 1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Optional, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Maybe, ...]:
         cosine, sine = ctx.saved_tensors
         return _turned(gradient, cosine, sine, -1), None, None
 
@@ -123,7 +123,7 @@ def _normed(x: Tensor, scale: Tensor, weight: Tensor) -> Tensor:
 
 
 def _norm_gradients(gradient: Tensor, x: Tensor, scale: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Optionals of x and the norm's weight; both sums are matrix-vector products over one product tensor."""
+    """Gradients of x and the norm's weight; both sums are matrix-vector products over one product tensor."""
     size = x.shape[-1]
     gradient, wide = gradient.float(), weight.float()
     product = (gradient * x).view(-1, size)
@@ -136,7 +136,7 @@ def _norm_gradients(gradient: Tensor, x: Tensor, scale: Tensor, weight: Tensor) 
 
 def _linear_gradients(
     gradient: Tensor, inputs: Tensor, weight: Tensor, has_bias: bool
-) -> tuple[Tensor, Tensor, Optional]:
+) -> tuple[Tensor, Tensor, Maybe]:
     rows = gradient.reshape(-1, gradient.shape[-1])
     d_weight = rows.t() @ inputs.view(-1, inputs.shape[-1])
     return gradient @ weight, d_weight, rows.sum(0) if has_bias else None
