@@ -56,11 +56,9 @@ def test_peak_memory_without_proc(monkeypatch, tmp_path):
     assert backend.memory_bytes() == pytest.approx(known, rel=0.05)
 
 
-def test_peak_flops_is_measured_once():
+def test_peak_flops_is_measured():
     backend = select("cpu")
-    peak = backend.peak_flops(torch.float32)
-    assert 1e8 < peak < 1e14
-    assert backend.peak_flops(torch.float32) == peak
+    assert 1e8 < backend.peak_flops(torch.float32) < 1e14
     assert backend.peak_flops(torch.bfloat16) > 1e7
 
 

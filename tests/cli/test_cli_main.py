@@ -35,7 +35,7 @@ def run(*arguments, **environment):
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(RecipeError("a.yaml:3: x: wrong"), 2), (StoppedError("saved"), 75), (KitaeError("no"), 1)],
+    [(RecipeError("a.yaml:3: x: wrong"), 2), (KitaeError("no"), 1)],
 )
 def test_an_error_is_one_message_and_the_code_of_its_kind(verb, capsys, error, code):
     def act():
@@ -44,6 +44,14 @@ def test_an_error_is_one_message_and_the_code_of_its_kind(verb, capsys, error, c
     assert verb(act) == code
     output = capsys.readouterr()
     assert (output.out, output.err) == ("", f"error: {error}\n")
+
+
+def test_a_stop_that_was_asked_for_is_no_error(verb, capsys):
+    def act():
+        raise StoppedError("stopped by SIGTERM after step 5 of 9")
+
+    assert verb(act) == 75
+    assert capsys.readouterr().err == "stopped by SIGTERM after step 5 of 9\n"
 
 
 def test_an_interrupt_is_one_line_and_130(verb, capsys):
@@ -153,4 +161,7 @@ def test_a_reader_that_goes_away_is_no_error():
 def test_as_a_program():
     result = run("explain", "none.yaml")
     assert result.returncode == 2
-    assert result.stderr == "error: none.yaml: there is no such file; give the path of a recipe (.yaml)\n"
+    assert (
+        result.stderr
+        == "error: none.yaml: there is no such file; give the path of a recipe (.yaml) or of a run\n"
+    )

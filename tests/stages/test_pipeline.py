@@ -194,6 +194,39 @@ def test_a_missing_text_is_named(case: Path, capsys: pytest.CaptureFixture):
     assert "text/train.txt" in capsys.readouterr().err
 
 
+def test_a_damaged_last_checkpoint_is_never_passed_off_as_the_trained_one(
+    case: Path, capsys: pytest.CaptureFixture
+):
+    saves = ["--set", "checkpoint.every=2 steps"]
+    assert kitae("run", "recipe.yaml", *saves) == 0
+    trained = (case / "runs/tiny/export/model.safetensors").read_bytes()
+    weights = next((case / "runs/tiny/checkpoints/step-00000006").glob("weights-*"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    capsys.readouterr()
+    assert kitae("run", "recipe.yaml", *saves, "--set", "export.dtype=fp32") == 4
+    assert "the newest usable one is of step 4: run the same command again" in capsys.readouterr().err
+    assert kitae("run", "recipe.yaml", *saves) == 0
+    assert (case / "runs/tiny/export/model.safetensors").read_bytes() == trained
+
+
+def test_a_lost_last_checkpoint_is_trained_again(case: Path, capsys: pytest.CaptureFixture):
+    saves = ["--set", "checkpoint.every=2 steps"]
+    kitae("run", "recipe.yaml", *saves)
+    shutil.rmtree(case / "runs/tiny/checkpoints/step-00000006")
+    capsys.readouterr()
+    assert kitae("run", "recipe.yaml", *saves) == 0
+    assert stages_done(capsys.readouterr().out) == ["train"]
+    assert (case / "runs/tiny/checkpoints/step-00000006/manifest.json").is_file()
+
+
+def test_a_run_cannot_be_renamed_by_a_flag(case: Path, capsys: pytest.CaptureFixture):
+    kitae("plan", "recipe.yaml")
+    assert kitae("run", case / "runs/tiny", "--set", "name=other") == 2
+    assert "is a run already" in capsys.readouterr().err
+
+
 def test_a_folder_that_is_no_run_is_named(case: Path, capsys: pytest.CaptureFixture):
     assert kitae("run", case / "text") == 2
     assert "neither a recipe nor a run" in capsys.readouterr().err

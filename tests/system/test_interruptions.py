@@ -105,6 +105,18 @@ def test_a_signal_saves_and_says_how_to_go_on(case: Path, number: signal.Signals
     assert [one["step"] for one in finish(case, "stopped")] == list(range(1, 31))
 
 
+def test_sigterm_before_the_training_loop_says_how_to_go_on(case: Path):
+    """While torch and the weights are loaded, or whatever else it meets outside the loop."""
+    process = start(case, "early")
+    while not (case / "runs/early/run.json").exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75, errors
+    assert "run the same command again to go on" in errors
+    assert json.loads((case / "runs/early/run.json").read_text())["attempts"][-1]["outcome"] == "stopped"
+
+
 @pytest.fixture
 def small_disk(case: Path, mount_small: Callable[[Path, int], Path]) -> Path:
     """A file system of 640 KiB under `case/small`."""

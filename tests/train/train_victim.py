@@ -75,8 +75,8 @@ def child(given: dict) -> int:
     os.dup2(output, 2)
     try:
         return training(given)
-    except SystemExit as error:
-        return error.code
+    except KeyboardInterrupt:
+        return 130
     except BaseException:
         traceback.print_exc()
         return 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from functools import cache
 from typing import ClassVar, Literal
 
 import torch
@@ -42,11 +41,10 @@ class Backend(ABC):
         """End of a unit of work, where a compiler that collects operations cuts its graph."""
 
     def peak_flops(self, dtype: torch.dtype) -> float:
-        """Floating-point operations per second of a matrix product in `dtype`, measured once a process."""
+        """Floating-point operations per second of a matrix product in `dtype`, measured now (0.2 s)."""
         return _measured_peak(self.device, dtype)
 
 
-@cache
 def _measured_peak(device: torch.device, dtype: torch.dtype, *, budget_s: float = 0.2) -> float:
     """Best of many square products, each short enough to fall between what other processes do."""
     side = 512 if device.type == "cpu" else 8192

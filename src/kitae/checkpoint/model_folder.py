@@ -50,7 +50,7 @@ class ModelFolder:
 def open_model(folder: Path) -> ModelFolder:
     """Open a folder; WeightsError says what is unsupported, missing or contradictory."""
     config = read_json(folder / "config.json")
-    decoder_config = DecoderConfig.from_hf(config)
+    decoder_config = _decoder_config(folder, config)
     source = HfSource(folder)
     tied, note = _tied(source, decoder_config.tie_word_embeddings)
     shapes = full_shapes(decoder_config, tied)
@@ -90,6 +90,13 @@ def full_shapes(config: DecoderConfig, tied: bool) -> dict[str, Shape]:
     """Name and shape of every full tensor of a decoder."""
     layouts = decoder_layouts(config, tied)(1, 0)
     return {piece.tensor: piece.full_shape for layout in layouts for piece in layout.pieces}
+
+
+def _decoder_config(folder: Path, config: dict[str, Any]) -> DecoderConfig:
+    try:
+        return DecoderConfig.from_hf(config)
+    except WeightsError as error:
+        raise WeightsError(f"{folder}: {error}") from None
 
 
 def _tied(source: HfSource, flag: bool) -> tuple[bool, Sequence[str]]:

@@ -14,7 +14,7 @@ from importlib import import_module
 import typer
 
 import kitae
-from kitae.errors import KitaeError
+from kitae.errors import KitaeError, StoppedError
 
 # Each module has a `register(app)`. They import nothing heavy at the top: `--help` reads them all.
 _VERB_MODULES = ("run_verbs", "model_verbs", "recipe_verbs")
@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _invoke(words)
         sys.stdout.flush()
+    except StoppedError as stop:
+        return _fail(str(stop), stop.exit_code)
     except KitaeError as error:
         return _fail(f"error: {error}", error.exit_code)
     except KeyboardInterrupt:

@@ -164,14 +164,16 @@ def _find(config: SourceConfig, base: Path) -> Sequence[tuple[Path, str]]:
     matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))  # noqa: PTH207
     files = [match for match in matches if match.is_file()]
     if not files:
-        raise DataError(f"{config.path}: no file matches (looked from {base})")
+        looked = "" if Path(config.path).is_absolute() else f" (looked from {base})"
+        raise DataError(f"{config.path}: no file matches{looked}")
     return [(file, _kind_of(file, config)) for file in files]
 
 
 def _missing(path: Path, wanted: str) -> str:
     siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     hint = f"; {did_you_mean(path.name, siblings)}" if siblings else ""
-    return f"{wanted}: no such file or folder (looked for {path}){hint}"
+    looked = "" if wanted == str(path) else f" (looked for {path})"
+    return f"{wanted}: no such file or folder{looked}{hint}"
 
 
 def _kind_of(path: Path, config: SourceConfig) -> str:

@@ -87,7 +87,9 @@ def read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise RecipeError(f"{path}: there is no such file; give the path of a recipe (.yaml)") from None
+        raise RecipeError(
+            f"{path}: there is no such file; give the path of a recipe (.yaml) or of a run"
+        ) from None
     except IsADirectoryError:
         raise RecipeError(f"{path}: this is a folder; give the path of a recipe (.yaml) in it") from None
     except UnicodeDecodeError as error:

@@ -16,9 +16,10 @@ def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
     from kitae.checkpoint.model_folder import load_decoder
     from kitae.train.evaluate import evaluate
 
-    heldout = prepared(job).heldout
-    if heldout is None:
+    if job.recipe.data.heldout is None:
         raise RecipeError("data.heldout: there is no held-out text in this recipe; add it to evaluate")
+    heldout = prepared(job).heldout
+    assert heldout is not None
     decoder = load_checkpoint(newest(job)) if folder is None else load_decoder(folder)
     backend = select(job.backend)
     micro = job.recipe.evaluation.micro_batch_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kitae.errors import ProofError
+from kitae.errors import ProofError, WeightsError
 from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.job import Job
 from kitae.stages.training import newest, train_key
@@ -24,7 +24,17 @@ def is_exported(job: Job, key: str) -> bool:
 
 
 def export_model(job: Job, key: str) -> dict[str, Any]:
-    """Write the newest checkpoint to the run's folder `export`; what goes into the run's record."""
+    """Write the trained checkpoint to the run's folder `export`; what goes into the run's record.
+
+    Raises `WeightsError` when it is damaged, so that an older one never passes for it.
+    """
+    trained, usable = read_json(job.run.results).get("steps"), newest(job).step
+    if usable != trained:
+        job.run.forget("train")
+        raise WeightsError(
+            f"the checkpoint of step {trained} in {job.run.checkpoints} is damaged; the newest usable one is "
+            f"of step {usable}: run the same command again, and the training goes on from there"
+        )
     return export_to(job, job.run.export)
 
 

@@ -115,6 +115,11 @@ def open_job(path: Path, overrides: Sequence[str] = (), *, report: Report = prin
     from kitae.backend.table import select
 
     file = path / "recipe.yaml" if path.is_dir() else path
+    moved = [one for one in overrides if one.partition("=")[0].strip() in ("name", "runs")]
+    if path.is_dir() and moved:
+        raise RecipeError(
+            f"--set {moved[0]}: {path} is a run already; give the recipe's file to start another one"
+        )
     if path.is_dir() and not file.is_file():
         raise RecipeError(f"{path} is neither a recipe nor a run of kitae: there is no recipe.yaml in it")
     loaded = load_recipe(file, overrides)

@@ -9,6 +9,7 @@ from typing import Any
 from kitae.stages import exporting, importing, planning, training
 from kitae.stages.files import key_of
 from kitae.stages.job import Job
+from kitae.stages.termination import terminable
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Stage:
 
 def _prepare(job: Job, key: str) -> dict[str, Any]:
     data = training.prepared(job)
-    for warning in data.card["warnings"]:
+    for warning in data.card["warnings"] if data.reused else ():  # fresh data has said them already
         job.report(f"prepare: warning: {warning}")
     return {"folder": str(data.folder), "reused": data.reused, "rows": len(data.train)}
 
@@ -53,7 +54,7 @@ STAGES = (
 def run_stages(job: Job, last: str = "prove") -> list[str]:
     """Take the run through the stages up to `last`; the names of those that had to be done."""
     done: list[str] = []
-    with job.run.attempt():
+    with job.run.attempt(), terminable():
         for warning in job.warnings:
             job.report(f"warning: {warning}")
         for stage in STAGES:

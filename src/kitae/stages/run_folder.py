@@ -51,6 +51,11 @@ class RunFolder:
         self.state["stages"][name] = {"key": key, "finished": now(), **record}
         self.write()
 
+    def forget(self, name: str) -> None:
+        """Let a stage be done again."""
+        self.state["stages"].pop(name, None)
+        self.write()
+
     def write(self) -> None:
         """Write `run.json` as a whole."""
         write_json(self._state_path, self.state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kitae.errors import RecipeError
+from kitae.errors import RecipeError, StorageError
 from kitae.recipe.resolve import dump_resolved
 from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.importing import import_key
@@ -28,8 +28,14 @@ def train_key(job: Job) -> str:
 
 
 def is_trained(job: Job, key: str) -> bool:
-    """Whether the run has results and a checkpoint."""
-    return job.run.results.is_file() and (job.run.checkpoints / "latest").is_file()
+    """Whether the run has results and the checkpoint that they are of, of the right size."""
+    steps = read_json(job.run.results).get("steps")
+    if steps is None or not job.run.checkpoints.is_dir():
+        return False
+    from kitae.checkpoint.resume import newest_checkpoint
+
+    newest = newest_checkpoint(job.run.checkpoints, verify=False, report=job.report)
+    return newest is not None and newest.step == steps
 
 
 def train_model(job: Job, key: str) -> dict[str, Any]:
@@ -43,7 +49,12 @@ def train_model(job: Job, key: str) -> dict[str, Any]:
     if job.run.metrics.is_file():
         job.report(f"train: going on in {job.run.path}")
     _sample(job, training.decoder, "before", key)
-    result = train(training)
+    try:
+        result = train(training)
+    except StorageError as error:
+        raise StorageError(
+            f"{error}; checkpoints saved before are kept: make room and run the same command again"
+        ) from error
     trained = load_checkpoint(newest(job)) if result.already_complete else training.decoder
     _sample(job, trained, "after", key)
     return {"checkpoint": str(result.checkpoint), "steps": result.steps}

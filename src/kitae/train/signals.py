@@ -9,7 +9,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 _CAUGHT = (signal.SIGTERM, signal.SIGINT)
-_INTERRUPTED = 128 + signal.SIGINT
 
 
 class StopRequested(Exception):  # noqa: N818
@@ -19,8 +18,8 @@ class StopRequested(Exception):  # noqa: N818
 class StopSignals:
     """While entered, SIGTERM and SIGINT only leave a note, which `check` turns into `StopRequested`.
 
-    A second SIGINT exits with 130 at once. Outside the main thread, where Python takes no handlers, it does
-    nothing.
+    A second SIGINT is a KeyboardInterrupt at once. Outside the main thread, where Python takes no handlers,
+    it does nothing.
     """
 
     def __init__(self) -> None:
@@ -49,6 +48,6 @@ class StopSignals:
         if number == signal.SIGINT:
             self._interrupts += 1
             if self._interrupts > 1:
-                raise SystemExit(_INTERRUPTED)
+                raise KeyboardInterrupt
         # Not print: a handler may run inside one.
         os.write(2, f"\n{self._name}: saving as soon as the work at hand is done\n".encode())
