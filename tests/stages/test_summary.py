@@ -44,7 +44,7 @@ def test_everything_that_a_finished_run_says(tmp_path: Path):
         "sample before  a b c",
         "sample after   a d",
         "training       16 steps, 32,768 tokens in 131 s, 257 tokens/s without the first step",
-        "proof          logits within 5.7e-05 of transformers' on 2 prompts",
+        "proof          logits differ from transformers' by at most 5.7e-05 on 2 prompts",
         f"model          {tmp_path / 'export'}",
     ]
 
@@ -52,7 +52,8 @@ def test_everything_that_a_finished_run_says(tmp_path: Path):
 def test_the_references_own_rounding_is_said_when_it_was_needed(tmp_path: Path):
     run = write(tmp_path, proof={"max_difference": 2e-4, "limit": 1e-4, "rounding": [3e-4], "prompts": [[1]]})
     assert summary(run) == [
-        "proof          logits within 2.0e-04 of transformers' on 1 prompts; its own fp32 rounding is 3.0e-04"
+        "proof          logits differ from transformers' by at most 2.0e-04 on 1 prompts; "
+        "its own fp32 rounding is 3.0e-04"
     ]
 
 

@@ -20,9 +20,9 @@ NAME = "smollm2-ja-demo"
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished demo run, and where kitae was started."""
+    """The folder of a finished demo run, and where kitae was started; the model's package is installed."""
     folder = tmp_path_factory.mktemp("demo")
-    done = run_kitae("run", RECIPE, folder=folder)
+    done = run_kitae("run", RECIPE, folder=folder, offline=True)
     assert done.returncode == 0, done.stderr
     assert "held-out loss" in done.stdout
     assert "dequantised from Q4_1" in done.stdout

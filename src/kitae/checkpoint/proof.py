@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,21 @@ def _kitae_logits(folder: Path, prompts: Prompts) -> list[torch.Tensor]:
 
 
 def _reference(folder: Path, prompts: Prompts) -> tuple[list[torch.Tensor], tuple[tuple[int, ...], ...]]:
-    model = _stock_model(folder, torch.float32)
-    return _logits(model, prompts), tuple(_generate(model, prompt) for prompt in prompts)
+    with _stock_products():
+        model = _stock_model(folder, torch.float32)
+        return _logits(model, prompts), tuple(_generate(model, prompt) for prompt in prompts)
+
+
+@contextmanager
+def _stock_products() -> Iterator[None]:
+    """Products as torch computes them by itself, so that a backend's choice is proven along with the weights."""
+    onednn: Any = torch.backends.mkldnn  # torch does not type it
+    before = onednn.matmul.fp32_precision
+    onednn.matmul.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        onednn.matmul.fp32_precision = before
 
 
 @torch.inference_mode()

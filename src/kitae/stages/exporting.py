@@ -8,6 +8,7 @@ from typing import Any
 from kitae.errors import ProofError, WeightsError
 from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.job import Job
+from kitae.stages.summary import proof_text
 from kitae.stages.training import newest, train_key
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -86,7 +87,7 @@ def prove_export(job: Job, key: str) -> dict[str, Any]:
     _prove_tokenizer(job)
     proof = prove_folder(job.run.export, prompts, job.recipe.proof.max_logit_difference).as_dict()
     write_json(job.run.path / "proof.json", proof)
-    job.report(f"prove: logits differ from transformers' by at most {proof['max_difference']:.1e}")
+    job.report(f"prove: {proof_text(proof)}")
     return {"max_difference": proof["max_difference"], "limit": proof["limit"]}
 
 

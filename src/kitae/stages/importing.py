@@ -11,6 +11,7 @@ from kitae.catalog import named_model
 from kitae.recipe.model_shape import hf_config_of
 from kitae.stages.files import key_of
 from kitae.stages.job import Job, hash_files
+from kitae.stages.summary import proof_text
 
 if TYPE_CHECKING:
     from kitae.checkpoint.pipe import TensorSource
@@ -99,9 +100,9 @@ def _prove(job: Job) -> dict[str, Any] | None:
     from kitae.checkpoint.proof import prove_folder
 
     prompts = [job.prompt_ids(text) for text in job.recipe.proof.prompts]
-    proof = prove_folder(job.model_folder, prompts, job.recipe.proof.max_logit_difference)
-    job.report(f"import: logits differ from transformers' by at most {proof.max_difference:.1e}")
-    return proof.as_dict()
+    proof = prove_folder(job.model_folder, prompts, job.recipe.proof.max_logit_difference).as_dict()
+    job.report(f"import: {proof_text(proof)}")
+    return proof
 
 
 def find_start(job: Job) -> Start:

@@ -54,11 +54,14 @@ def _speed_lines(results: dict[str, Any]) -> list[str]:
 
 
 def _proof_lines(proof: dict[str, Any]) -> list[str]:
-    if not proof:
-        return []
+    return [f"proof          {proof_text(proof)}"] if proof else []
+
+
+def proof_text(proof: dict[str, Any]) -> str:
+    """What a proof found, with the reference's own rounding where that was needed to judge."""
     rounding = max(proof["rounding"])
     own = f"; its own fp32 rounding is {rounding:.1e}" if rounding else ""
-    return [
-        f"proof          logits within {proof['max_difference']:.1e} of transformers' on "
+    return (
+        f"logits differ from transformers' by at most {proof['max_difference']:.1e} on "
         f"{len(proof['prompts'])} prompts{own}"
-    ]
+    )
