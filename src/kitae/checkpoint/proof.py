@@ -99,7 +99,7 @@ def _reference(folder: Path, prompts: Prompts) -> tuple[list[torch.Tensor], tupl
 
 @contextmanager
 def _stock_products() -> Iterator[None]:
-    """Products as torch computes them by itself, so that a backend's choice is proven along with the weights."""
+    """Products as torch computes them by itself, so that a backend's choice is proven as well."""
     onednn: Any = torch.backends.mkldnn  # torch does not type it
     before = onednn.matmul.fp32_precision
     onednn.matmul.fp32_precision = "ieee"
