@@ -251,9 +251,7 @@ def main() -> None:
         from kitae.backend.table import select
 
         select("cpu")
-    gate = Gate(work.steps)
-    SIDES[name](work, gate)
-    gate()  # the last round ends with the training
+    SIDES[name](work, Gate(work.steps))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
@@ -42,7 +43,6 @@ def test_every_property_of_the_schema_is_described_and_closed():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda path: path.name)
 def test_the_schema_accepts_the_shipped_recipes(path):
-    jsonschema = pytest.importorskip("jsonschema")
     validator = jsonschema.Draft202012Validator(json_schema())
     recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     validator.validate(recipe)
