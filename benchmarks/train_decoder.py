@@ -5,7 +5,8 @@
 All three train the same weights on the same rows in the same order with the same AdamW, in fp32, each in a
 process of its own. They take turns: in a round each makes `--steps` updates while the others wait, and the
 order changes from round to round. The first updates are not counted. The losses of the counted updates must
-agree, so that all have done the same work. No side comes to its end, so none pays for saving. kitae runs its real loop, with its metrics and data path.
+agree, so that all have done the same work. kitae runs its real loop, with its metrics and data path; no side
+comes to its end, so none pays for saving.
 
 kitae lets oneDNN multiply on processors where that is faster than torch's default (backend/cpu.py);
 `--tuned-peers` gives the peers the same setting, which they do not have by themselves.
