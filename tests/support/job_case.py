@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
 import torch
 import yaml
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tiny_tokenizer import train_backend, write_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from kitae.cli.main import main
@@ -26,18 +25,7 @@ def write_text(path: Path, documents: int, seed: int) -> None:
 
 def write_model(folder: Path, text: Path) -> None:
     """A random two-layer Llama in bf16 with a byte-level BPE, as stock transformers saves it."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    from tokenizers import decoders
-
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train([str(text)], trainer)
+    tokenizer = train_backend(text.read_text(encoding="utf-8").splitlines())
     config = LlamaConfig(
         vocab_size=320,
         hidden_size=32,
@@ -53,9 +41,8 @@ def write_model(folder: Path, text: Path) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<b>", "eos_token": "<e>"}
+    write_tokenizer(folder, tokenizer.to_str(), settings)
 
 
 def recipe_values(**changes: object) -> dict[str, object]:

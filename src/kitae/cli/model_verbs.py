@@ -51,9 +51,19 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
 ) -> None:
     """Continue a text with a trained model."""
-    from kitae.stages.generating import Sampling, continue_text
+    from kitae.stages.generating import continue_text
 
-    print(continue_text(model, prompt, max_new_tokens, Sampling(temperature, top_k, top_p, seed)))
+    print(
+        continue_text(
+            model,
+            prompt,
+            max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+    )
 
 
 def inspect(

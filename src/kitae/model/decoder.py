@@ -44,6 +44,9 @@ class Decoder(nn.Module):
     head is the embedding, whatever the configuration says: the tensors of the checkpoint decide.
     """
 
+    frequencies: torch.Tensor
+    """fp32 [D/2]; goes where the parameters go."""
+
     def __init__(
         self,
         config: DecoderConfig,
@@ -69,7 +72,8 @@ class Decoder(nn.Module):
         )
         self.norm = RMSNorm(own.below("norm"), config.rms_norm_eps)
         self.head = None if tied else Embedding(own.below("head"))
-        self.frequencies = inverse_frequencies(config.rope, config.head_dim).to(device)
+        frequencies = inverse_frequencies(config.rope, config.head_dim).to(device)
+        self.register_buffer("frequencies", frequencies, persistent=False)
         self._recompute: Recompute = "none"
 
     @property

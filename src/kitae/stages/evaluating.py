@@ -20,12 +20,13 @@ def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
         raise RecipeError("data.heldout: there is no held-out text in this recipe; add it to evaluate")
     heldout = prepared(job).heldout
     assert heldout is not None
-    decoder = load_checkpoint(newest(job)) if folder is None else load_decoder(folder)
     backend = select(job.backend)
+    device = backend.device
+    decoder = load_checkpoint(newest(job), device) if folder is None else load_decoder(folder, device=device)
     micro = job.recipe.evaluation.micro_batch_size
     assert micro != "auto", "the recipe is resolved"
     found = evaluate(
-        decoder.to(backend.device),
+        decoder,
         heldout,
         micro_batch_size=micro,
         max_rows=job.recipe.evaluation.max_rows,

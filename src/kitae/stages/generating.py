@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from kitae.errors import WeightsError
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are drawn; temperature 0 takes the likeliest."""
-
-    temperature: float = 0.0
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
-
-
-def continue_text(path: Path, prompt: str, max_new_tokens: int, sampling: Sampling) -> str:
+def continue_text(
+    path: Path,
+    prompt: str,
+    max_new_tokens: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+) -> str:
     """The prompt with its continuation. Raises `WeightsError` for a path that holds no model."""
+    from kitae.backend.table import select
     from kitae.checkpoint.model_folder import load_decoder
     from kitae.checkpoint.resume import find_checkpoint
     from kitae.data.tokenizer import TextTokenizer
@@ -30,7 +29,10 @@ def continue_text(path: Path, prompt: str, max_new_tokens: int, sampling: Sampli
     if not path.is_dir():
         raise WeightsError(f"{path} is no folder; give a run, a checkpoint or a Hugging Face folder")
     is_folder = (path / "config.json").is_file()
-    decoder = load_decoder(path) if is_folder else load_checkpoint(find_checkpoint(path))
+    device = select().device
+    decoder = (
+        load_decoder(path, device=device) if is_folder else load_checkpoint(find_checkpoint(path), device)
+    )
     tokenizer = TextTokenizer.load(path if is_folder else tokenizer_of_run(path.absolute()))
     begin = [tokenizer.bos_id] if tokenizer.adds_bos and tokenizer.bos_id is not None else []
     ids = [*begin, *tokenizer.encode(prompt)]
@@ -39,9 +41,9 @@ def continue_text(path: Path, prompt: str, max_new_tokens: int, sampling: Sampli
         ids,
         max_new_tokens,
         eos_ids=decoder.config.eos_token_ids,
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        seed=sampling.seed,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
     )
     return tokenizer.decode([*ids, *new])

@@ -13,6 +13,8 @@ from kitae.stages.job import LEARNING, Job, keep_tokenizer
 from kitae.storage.files import replace_file
 
 if TYPE_CHECKING:
+    import torch
+
     from kitae.checkpoint.resume import Checkpoint
     from kitae.checkpoint.store import CheckpointStore
     from kitae.data.prepare import Prepared
@@ -55,7 +57,8 @@ def train_model(job: Job, key: str) -> dict[str, Any]:
         raise StorageError(
             f"{error}; checkpoints saved before are kept: make room and run the same command again"
         ) from error
-    trained = load_checkpoint(newest(job)) if result.already_complete else training.decoder
+    device = training.backend.device
+    trained = load_checkpoint(newest(job), device) if result.already_complete else training.decoder
     _sample(job, trained, "after", key)
     return {"checkpoint": str(result.checkpoint), "steps": result.steps}
 
@@ -78,8 +81,8 @@ def newest(job: Job) -> Checkpoint:
     return checkpoint
 
 
-def load_checkpoint(checkpoint: Checkpoint) -> Decoder:
-    """The decoder of a checkpoint, in fp32 on the CPU."""
+def load_checkpoint(checkpoint: Checkpoint, device: torch.device) -> Decoder:
+    """The decoder of a checkpoint, in fp32."""
     import torch
 
     from kitae.checkpoint.hf_sink import HEAD
@@ -90,7 +93,7 @@ def load_checkpoint(checkpoint: Checkpoint) -> Decoder:
 
     source = checkpoint.source("weights")
     config = DecoderConfig.from_hf(checkpoint.config)
-    decoder = Decoder(config, tied=HEAD not in source.tensors(), dtype=torch.float32, device="cpu")
+    decoder = Decoder(config, tied=HEAD not in source.tensors(), dtype=torch.float32, device=device)
     with LiveSink(dict(decoder.named_parameters()), decoder.layouts) as sink:
         stream(source, sink)
     return decoder
@@ -132,7 +135,7 @@ def _train_job(job: Job, key: str) -> TrainJob:
     start = open_start(job)
     data = prepared(job)
     return TrainJob(
-        decoder=load_checkpoint(start).to(backend.device),
+        decoder=load_checkpoint(start, backend.device),
         train=data.train,
         heldout=data.heldout,
         recipe=job.recipe,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -17,7 +18,8 @@ SENTENCES = [
 ]
 
 
-def train_backend() -> Tokenizer:
+def train_backend(sentences: Sequence[str] = SENTENCES * 3) -> Tokenizer:
+    """A byte-level BPE of at most 400 pieces."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -27,7 +29,7 @@ def train_backend() -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    backend.train_from_iterator(SENTENCES * 3, trainer)
+    backend.train_from_iterator(sentences, trainer)
     return backend
 
 
