@@ -11,7 +11,7 @@ from kitae.checkpoint.store import CheckpointStore
 from kitae.data.cursor import Cursor
 from kitae.errors import RecipeError, StorageError, TrainingError
 from kitae.train.loop import train
-from kitae.train.metrics import read_records
+from kitae.train.metrics import MetricsLog, read_records
 
 
 def training(duration="4 steps", **others):
@@ -222,3 +222,32 @@ def test_real_text_teaches_and_shuffled_text_does_harm(tmp_path):
     assert drops["real"]["loss_before"] == drops["shuffled"]["loss_before"] == start["loss_after"]
     assert drops["real"]["mean_drop"] > 3 * drops["real"]["standard_error"] > 0
     assert drops["shuffled"]["mean_drop"] < -3 * drops["shuffled"]["standard_error"] < 0
+
+
+def test_metrics_lost_in_a_power_cut_do_not_make_a_finished_run_unfinished(tmp_path):
+    sections = {"training": training()}
+    train(job(tmp_path, **sections))
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    kept = [line for line in metrics.read_text().splitlines(True) if json.loads(line)["step"] < 4]
+    metrics.write_text("".join(kept))
+    (tmp_path / "run" / "results.json").unlink()
+    assert train(job(tmp_path, **sections)).results["steps"] == 4
+    assert train(job(tmp_path, **sections)).already_complete
+
+
+def test_the_metrics_are_on_the_disk_before_the_checkpoint_of_their_step(tmp_path, monkeypatch):
+    events = []
+    sync, save = MetricsLog.sync, CheckpointStore.save
+
+    def noted_sync(self):
+        sync(self)
+        events.append(("metrics", records(tmp_path)[-1]["step"]))
+
+    def noted_save(self, step, *given, **named):
+        events.append(("checkpoint", step))
+        return save(self, step, *given, **named)
+
+    monkeypatch.setattr(MetricsLog, "sync", noted_sync)
+    monkeypatch.setattr(CheckpointStore, "save", noted_save)
+    train(job(tmp_path, training=training(), checkpoint={"every": "2 steps"}))
+    assert events == [("metrics", 2), ("checkpoint", 2), ("metrics", 4), ("checkpoint", 4)]

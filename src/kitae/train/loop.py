@@ -185,6 +185,7 @@ class _Run:
     def _save(self, evaluation: Evaluation | None) -> None:
         loss = None if evaluation is None else evaluation.loss
         weights, optimizer = self.stepper.weights, self.stepper.optimizer
+        self.recorder.log.sync()
         self.saved = save(self.job, weights, optimizer, self.state, loss)
         self.saved_step = self.state.step
 

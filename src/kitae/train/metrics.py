@@ -14,6 +14,7 @@ of kind `start` stay: they count the attempts.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -59,6 +60,11 @@ class MetricsLog:
             self._file.flush()
         if record["kind"] == "evaluation":
             self._evaluated.add(record["step"])
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk, so that no checkpoint saved after them outlives them."""
+        with storage_errors(self.path):
+            os.fsync(self._file.fileno())
 
     def has_evaluation(self, step: int) -> bool:
         """Whether the held-out loss after `step` updates is in the file."""

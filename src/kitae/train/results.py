@@ -84,6 +84,8 @@ def write_run_results(job: TrainJob, lengths: Lengths) -> Results:
         "backend": job.backend.name,
         "precision": training.precision,
         **training_summary(read_records(job.folder / "metrics.jsonl")),
+        # Not counted from the lines: what the checkpoint is compared with must not depend on a file's luck.
+        "steps": lengths.steps,
         "heldout": heldout_summary(*(_load(evaluation_path(job, step)) for step in (0, lengths.steps))),
         "global_batch_size": lengths.global_batch_size,
         "micro_batch_size": lengths.micro_batch_size,
