@@ -87,19 +87,23 @@ def test_only_what_a_change_touches_is_done_again(
         ("training.duration=7 steps", "training.duration: 6 steps is now 7 steps"),
         ("data.sequence_length=16", "data.sequence_length: 32 is now 16"),
         ("evaluation.max_rows=1", "evaluation.max_rows: None is now 1"),
+        ("model={preset: llama-tiny}", "model.preset: None is now llama-tiny"),
     ],
 )
 def test_another_training_under_the_same_name_is_refused_and_nothing_is_lost(
     case: Path, capsys: pytest.CaptureFixture, change: str, message: str
 ):
-    kitae("run", "recipe.yaml")
+    tokenizer = ["--set", "data.tokenizer.folder=model"]
+    kitae("run", "recipe.yaml", *tokenizer)
     capsys.readouterr()
-    results = (case / "runs/tiny/results.json").read_bytes()
-    assert kitae("run", "recipe.yaml", "--set", change) == 2
+    files = [case / "runs/tiny" / name for name in ("results.json", "plan.json", "recipe.yaml", "proof.json")]
+    before, stages = [file.read_bytes() for file in files], RunFolder(case / "runs/tiny").state["stages"]
+    assert kitae("run", "recipe.yaml", *tokenizer, "--set", change) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "--start-over" in error
-    assert (case / "runs/tiny/results.json").read_bytes() == results
+    assert [file.read_bytes() for file in files] == before
+    assert RunFolder(case / "runs/tiny").state["stages"] == stages
 
 
 def test_start_over_keeps_the_old_run_aside(case: Path, capsys: pytest.CaptureFixture):

@@ -57,6 +57,8 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
     with job.run.attempt(), terminable():
         for warning in job.warnings:
             job.report(f"warning: {warning}")
+        # Before any stage, so that none leaves the result of another recipe in the run.
+        training.refuse_other_training(job)
         for stage in STAGES:
             if _needs_work(job, stage):
                 done.append(stage.name)

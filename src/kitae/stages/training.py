@@ -44,7 +44,6 @@ def train_model(job: Job, key: str) -> dict[str, Any]:
     """Train, or go on; what goes into the run's record. Raises what `kitae.train.loop.train` raises."""
     from kitae.train.loop import train
 
-    _refuse_other_training(job, key)
     _describe(job, key)
     keep_tokenizer(job)
     training = _train_job(job, key)
@@ -182,10 +181,10 @@ def _describe(job: Job, key: str) -> None:
     job.run.write()
 
 
-def _refuse_other_training(job: Job, key: str) -> None:
+def refuse_other_training(job: Job) -> None:
     """Raise `RecipeError` when the run holds a training that this recipe does not describe."""
     before = job.run.state.get("train_key")
-    if before in (None, key) or not any(job.run.checkpoints.glob("step-*")):
+    if before is None or not any(job.run.checkpoints.glob("step-*")) or before == train_key(job):
         return
     changes = differences(job.run.state.get("settings", {}), _settings(job))
     what = "; ".join(changes) or "the text or the model's files changed"
