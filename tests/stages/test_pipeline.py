@@ -135,6 +135,31 @@ def test_weights_of_a_run_start_another_at_step_0(case: Path, capsys: pytest.Cap
     assert first["step"] == 0
 
 
+def test_an_end_token_that_only_the_config_names_goes_on_ending_documents(case: Path):
+    (case / "model/tokenizer_config.json").unlink()
+    kitae("train", "recipe.yaml")
+    write_recipe(case, name="second", model={"run": "runs/tiny"})
+    kitae("train", "recipe.yaml")
+    keys = [json.loads((case / "runs" / name / "results.json").read_text()) for name in ("tiny", "second")]
+    assert keys[0]["data_key"] == keys[1]["data_key"]
+
+
+def test_the_tokenizer_of_an_attempt_that_saved_nothing_is_not_exported(
+    case: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copytree(case / "model", case / "other")
+    (case / "other/added_tokens.json").write_text("{}")
+    settings = json.loads((case / "other/tokenizer_config.json").read_text())
+    (case / "other/tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": 77}))
+    with monkeypatch.context() as patch:
+        patch.setattr("kitae.train.loop.train", lambda job: 1 / 0)
+        assert kitae("train", "recipe.yaml", "--set", "model.folder=other") == 70
+    assert kitae("run", "recipe.yaml") == 0
+    exported = json.loads((case / "runs/tiny/export/tokenizer_config.json").read_text())
+    assert exported == json.loads((case / "model/tokenizer_config.json").read_text())
+    assert not (case / "runs/tiny/export/added_tokens.json").exists()
+
+
 def test_a_new_model_from_a_preset(case: Path, capsys: pytest.CaptureFixture):
     data = {
         "train": [{"path": "text/train.txt", "document": "paragraph"}],

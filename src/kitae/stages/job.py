@@ -19,7 +19,7 @@ from kitae.recipe.paths import with_absolute_paths
 from kitae.recipe.resolve import resolve
 from kitae.recipe.schema import Recipe
 from kitae.recipe.sources import ModelConfig, TokenizerConfig
-from kitae.stages.files import key_of
+from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.run_folder import RunFolder
 from kitae.storage.files import replace_file
 
@@ -139,12 +139,20 @@ def open_job(path: Path, overrides: Sequence[str] = (), *, report: Report = prin
 
 
 def keep_tokenizer(job: Job) -> Path:
-    """Copy the tokenizer's files into the run, which then needs nothing else to be exported; their folder."""
+    """Copy the tokenizer's files into the run, which then needs nothing else to be exported; their folder.
+
+    What an attempt with another tokenizer left there goes. A config.json keeps the begin and end ids, which
+    some folders state nowhere else.
+    """
     home = job.run.path / "tokenizer"
     source = job.tokenizer_folder
     for name in (*TOKENIZER_FILES, *CHAT_TEMPLATE_FILES):
-        if (source / name).is_file() and not (home / name).exists():
+        if (source / name).is_file():
             replace_file(home / name, (source / name).read_bytes())
+        else:
+            (home / name).unlink(missing_ok=True)
+    config = read_json(source / "config.json")
+    write_json(home / "config.json", {name: config.get(name) for name in ("bos_token_id", "eos_token_id")})
     return home
 
 
