@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from job_case import kitae
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 
 @pytest.fixture
@@ -49,6 +49,15 @@ def test_eval_of_a_folder_reads_that_folder(run: Path, capsys: pytest.CaptureFix
     found = json.loads(capsys.readouterr().out)
     before = json.loads((run / "results.json").read_text())["heldout"]["loss_before"]
     assert found["loss"] == pytest.approx(before, abs=1e-6)
+
+
+def test_eval_of_a_model_with_fewer_ids_names_the_token(
+    case: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+):
+    config = LlamaConfig.from_pretrained(case / "model", vocab_size=100)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "small")
+    assert kitae("eval", "recipe.yaml", "--model", tmp_path / "small") == 3
+    assert "the embedding has 100 rows" in capsys.readouterr().err
 
 
 def test_export_to_another_folder(run: Path, tmp_path: Path):
