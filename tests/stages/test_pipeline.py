@@ -113,6 +113,13 @@ def test_start_over_keeps_the_old_run_aside(case: Path, capsys: pytest.CaptureFi
     assert RunFolder(case / "runs/tiny").attempts == 1
 
 
+def test_start_over_does_not_move_a_run_that_is_worked_in(case: Path, capsys: pytest.CaptureFixture):
+    with RunFolder(case / "runs/tiny").attempt():
+        assert kitae("run", "recipe.yaml", "--start-over") == 1
+    assert "another kitae process works in" in capsys.readouterr().err
+    assert not (case / "runs/tiny.old-1").exists()
+
+
 def test_a_run_is_known_by_its_folder_from_anywhere(
     case: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

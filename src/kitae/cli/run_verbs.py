@@ -100,7 +100,7 @@ def _set_aside(job: Job, recipe: Path, changes: list[str]) -> Job:
         raise RecipeError(
             "--start-over needs the recipe's file: the run's folder, which holds its copy, is moved"
         )
-    old = set_aside(job.run.path)
+    old = set_aside(job.run)
     if old is not None:
         job.report(f"the old run is now {old}")
     return _open(recipe, changes)

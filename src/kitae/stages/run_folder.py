@@ -62,8 +62,8 @@ class RunFolder:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Hold the run for one attempt and record how it ended. A second process gets a `KitaeError`."""
-        with self._lock():
+        """Hold the run for one attempt and record how it ended."""
+        with self.held():
             self.state.update(read_json(self._state_path))
             record: dict[str, Any] = {
                 "started": now(),
@@ -94,7 +94,8 @@ class RunFolder:
             return  # the disk is full: the error that ended the attempt tells so already
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
+    def held(self) -> Iterator[None]:
+        """Keep other processes out of the run; a `KitaeError` when one works in it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("a+")

@@ -10,6 +10,7 @@ from kitae.recipe.resolve import dump_resolved
 from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.importing import import_key
 from kitae.stages.job import LEARNING, Job, keep_tokenizer
+from kitae.stages.run_folder import RunFolder
 from kitae.storage.files import replace_file
 
 if TYPE_CHECKING:
@@ -211,9 +212,11 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
     return [] if old == new else [f"{path}: {old} is now {new}"]
 
 
-def set_aside(run: Path) -> Path | None:
-    """Rename a run's folder so that a new one can take its name; where it is now."""
-    if not run.exists():
+def set_aside(run: RunFolder) -> Path | None:
+    """Rename a run's folder so that a new one can take its name; where it is now. Not while it is held."""
+    path = run.path
+    if not path.exists():
         return None
-    number = next(n for n in range(1, 10_000) if not run.with_name(f"{run.name}.old-{n}").exists())
-    return run.rename(run.with_name(f"{run.name}.old-{number}"))
+    with run.held():
+        number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.old-{n}").exists())
+        return path.rename(path.with_name(f"{path.name}.old-{number}"))
