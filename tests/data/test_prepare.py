@@ -319,7 +319,9 @@ def start(write, tmp_path, tokenizer_folder, slow):
 
 def test_many_at_once_prepare_once(write, tmp_path, tokenizer_folder, corpus):
     runs = [start(write, tmp_path, tokenizer_folder, 0.3) for _ in range(3)]
-    answers = sorted(run.communicate(timeout=60)[0].splitlines()[-1].split()[0] for run in runs)
+    outputs = [run.communicate(timeout=60)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0, 0]
+    answers = sorted(output.splitlines()[-1].split()[0] for output in outputs)
     assert answers == ["made", "reused", "reused"]
     assert len(left_in(tmp_path)) == 1
 

@@ -41,7 +41,7 @@ def test_an_automatic_value_says_why(write):
     assert rows["training.micro_batch_size"].reason.startswith(
         "auto: largest divisor of global_batch_size (8)"
     )
-    assert rows["training.precision"].reason == "auto: cpu: bf16 is slower on most CPUs"
+    assert rows["training.precision"].reason == "auto: cpu: bf16 pays only on CPUs with instructions for it"
     assert rows["training.global_batch_size"].reason == ""
 
 

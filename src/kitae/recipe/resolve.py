@@ -22,7 +22,7 @@ MICRO_BATCH_TOKENS = 8192
 
 _NOT_IN_FILES = "known when the tokenizer is loaded"
 _PRECISIONS = {
-    "cpu": ("fp32", "bf16 is slower on most CPUs"),
+    "cpu": ("fp32", "bf16 pays only on CPUs with instructions for it"),
     "cuda": ("bf16", "fast and half the memory; master weights stay fp32"),
     "xla": ("bf16", "fast and half the memory; master weights stay fp32"),
     "neuron": ("bf16", "fast and half the memory; master weights stay fp32"),
@@ -58,7 +58,7 @@ def resolve(recipe: Recipe, *, backend: str) -> ResolvedRecipe:
             value, reason = choose(recipe, backend)
             choices.append(Choice(path, value, reason))
             recipe = _replace(recipe, path.split("."), value)
-    return ResolvedRecipe(recipe, tuple(choices), tuple(warnings_of(recipe, backend=backend)))
+    return ResolvedRecipe(recipe, tuple(choices), tuple(warnings_of(recipe)))
 
 
 def dump_resolved(recipe: Recipe, *, header: str = "") -> str:

@@ -13,12 +13,10 @@ from kitae.recipe.training import CheckpointConfig, EvaluationConfig, ScheduleCo
 _HELDOUT = "has no effect without data.heldout: there is nothing to evaluate on"
 
 
-def warnings_of(recipe: Recipe, *, backend: str) -> Iterator[str]:
+def warnings_of(recipe: Recipe) -> Iterator[str]:
     """Each as `path: why`, for a recipe whose automatic values are resolved."""
     for check in _CHECKS:
         yield from check(recipe)
-    if backend == "cpu" and recipe.training.precision == "bf16":
-        yield "training.precision: bf16 is slower than fp32 on most CPUs"
 
 
 def _heldout(recipe: Recipe) -> Iterator[str]:
