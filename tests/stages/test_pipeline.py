@@ -21,6 +21,14 @@ def stages_done(output: str) -> list[str]:
     return [name for name in names if f"{name}: skipped" not in output]
 
 
+def damage(checkpoint: Path) -> None:
+    """Turn one bit of the weights."""
+    weights = next(checkpoint.glob("weights-*"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+
 def test_a_recipe_becomes_a_better_model_that_transformers_loads(case: Path, capsys: pytest.CaptureFixture):
     assert kitae("run", "recipe.yaml") == 0
     results = json.loads((case / "runs/tiny/results.json").read_text())
@@ -142,6 +150,18 @@ def test_weights_of_a_run_start_another_at_step_0(case: Path, capsys: pytest.Cap
     assert first["step"] == 0
 
 
+def test_no_older_checkpoint_is_imported_in_the_place_of_a_damaged_one(
+    case: Path, capsys: pytest.CaptureFixture
+):
+    kitae("train", "recipe.yaml", "--set", "checkpoint.every=2 steps")
+    damage(case / "runs/tiny/checkpoints/step-00000006")
+    write_recipe(case, name="second", model={"run": "runs/tiny"})
+    capsys.readouterr()
+    assert kitae("train", "recipe.yaml") == 4
+    assert "step-00000006" in capsys.readouterr().err
+    assert kitae("train", "recipe.yaml", "--set", "model.run=runs/tiny/checkpoints/step-00000004") == 0
+
+
 def test_an_end_token_that_only_the_config_names_goes_on_ending_documents(case: Path):
     (case / "model/tokenizer_config.json").unlink()
     kitae("train", "recipe.yaml")
@@ -236,10 +256,7 @@ def test_a_damaged_last_checkpoint_is_never_passed_off_as_the_trained_one(
     saves = ["--set", "checkpoint.every=2 steps"]
     assert kitae("run", "recipe.yaml", *saves) == 0
     trained = (case / "runs/tiny/export/model.safetensors").read_bytes()
-    weights = next((case / "runs/tiny/checkpoints/step-00000006").glob("weights-*"))
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
+    damage(case / "runs/tiny/checkpoints/step-00000006")
     capsys.readouterr()
     assert kitae("run", "recipe.yaml", *saves, "--set", "export.dtype=fp32") == 4
     assert "the newest usable one is of step 4: run the same command again" in capsys.readouterr().err

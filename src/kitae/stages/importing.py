@@ -48,13 +48,7 @@ def _identity(job: Job) -> dict[str, object]:
     if model.preset is not None:
         return {"config": _preset_config(job), "seed": job.recipe.seed}
     if model.run is not None:
-        from kitae.checkpoint.resume import find_checkpoint
-
-        return {
-            "run": job.hashes.sha256(
-                find_checkpoint(job.base / model.run, verify=False).path / "manifest.json"
-            )
-        }
+        return {"run": job.hashes.sha256(job.start_checkpoint / "manifest.json")}
     assert job.model_folder is not None
     kinds = ("*.json", "*.safetensors", "*.bin")
     return {"folder": hash_files(job, [file for kind in kinds for file in job.model_folder.glob(kind)])}
@@ -111,7 +105,7 @@ def find_start(job: Job) -> Start:
     if model.preset is not None:
         return _random_start(job)
     if model.run is not None:
-        return _run_start(job.base / model.run)
+        return _run_start(job.start_checkpoint)
     assert job.model_folder is not None
     return _folder_start(job.model_folder)
 
@@ -133,11 +127,12 @@ def _folder_start(folder: Path) -> Start:
 
 def _run_start(path: Path) -> Start:
     from kitae.checkpoint.hf_sink import HEAD
-    from kitae.checkpoint.resume import find_checkpoint
+    from kitae.checkpoint.resume import open_checkpoint
 
-    checkpoint = find_checkpoint(path)
-    source = checkpoint.source("weights")
-    return Start(checkpoint.config, HEAD not in source.tensors(), "float32", lambda: source)
+    checkpoint = open_checkpoint(path, verify=False)
+    tied = HEAD not in checkpoint.source("weights").tensors()
+    # Hashes are checked when the weights are read: an older checkpoint must not come in under this one's key.
+    return Start(checkpoint.config, tied, "float32", lambda: open_checkpoint(path).source("weights"))
 
 
 def _random_start(job: Job) -> Start:

@@ -57,6 +57,14 @@ class Job:
         return None if model.preset is not None or model.run is not None else self._fetched(model)
 
     @cached_property
+    def start_checkpoint(self) -> Path:
+        """The checkpoint that `model.run` means, found once: the run may go on saving meanwhile."""
+        from kitae.checkpoint.resume import find_checkpoint
+
+        assert self.recipe.model.run is not None
+        return find_checkpoint(self.base / self.recipe.model.run, verify=False, report=self.report).path
+
+    @cached_property
     def tokenizer_folder(self) -> Path:
         """Folder of the tokenizer that the text is cut by."""
         tokenizer = self.recipe.data.tokenizer
