@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,7 @@ from tiny_training import job, pack, rows_of, text_tokens, tiny_decoder
 from kitae.backend.cpu import CpuBackend
 from kitae.checkpoint.store import CheckpointStore
 from kitae.data.cursor import Cursor
-from kitae.errors import RecipeError, StorageError, TrainingError
+from kitae.errors import RecipeError, StoppedError, StorageError, TrainingError
 from kitae.train.loop import train
 from kitae.train.metrics import MetricsLog, read_records
 
@@ -251,3 +253,16 @@ def test_the_metrics_are_on_the_disk_before_the_checkpoint_of_their_step(tmp_pat
     monkeypatch.setattr(CheckpointStore, "save", noted_save)
     train(job(tmp_path, training=training(), checkpoint={"every": "2 steps"}))
     assert events == [("metrics", 2), ("checkpoint", 2), ("metrics", 4), ("checkpoint", 4)]
+
+
+def test_a_checkpoint_saved_on_a_signal_keeps_the_loss_that_was_just_measured(tmp_path):
+    def stop(line):
+        if line.startswith("held-out loss") and "after step 2" in line:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    store = CheckpointStore(tmp_path / "run" / "checkpoints", keep=1, keep_best=True)
+    sections = {"training": training(), "checkpoint": {"every": "2 steps", "keep_best": True}}
+    with pytest.raises(StoppedError, match="after step 2"):
+        train(replace(job(tmp_path, **sections), store=store, report=stop))
+    measured = {one["step"]: one["loss"] for one in records(tmp_path, "evaluation")}
+    assert store.latest().manifest.heldout_loss == measured[2]

@@ -17,7 +17,7 @@ from kitae.errors import StoppedError
 from kitae.model.flops import train_flops_per_token
 from kitae.recipe.resolve import resolve
 from kitae.train.batch import global_batch
-from kitae.train.evaluate import Evaluation, evaluate
+from kitae.train.evaluate import evaluate
 from kitae.train.job import TrainJob, TrainResult
 from kitae.train.lengths import Lengths, count_out
 from kitae.train.metrics import MetricsLog
@@ -111,6 +111,8 @@ class _Run:
     cursor: Cursor = field(init=False)
     schedule: Schedule = field(init=False)
     saved_step: int = field(init=False)
+    heldout_loss: tuple[int, float] | None = field(init=False, default=None)
+    """The last one measured, and after which step."""
 
     def __post_init__(self) -> None:
         recipe = self.job.recipe
@@ -127,8 +129,8 @@ class _Run:
             self._evaluate_when_due()
             while self.state.step < self.lengths.steps:
                 self._update()
-                evaluation = self._evaluate_when_due()
-                self._save_when_due(evaluation)
+                self._evaluate_when_due()
+                self._save_when_due()
         except StopRequested as request:
             raise self._stopped(str(request)) from None
 
@@ -146,10 +148,10 @@ class _Run:
         state.real_tokens += batch.real_tokens
         self.recorder.update(state, update, rate, batch, time.perf_counter() - begin)
 
-    def _evaluate_when_due(self) -> Evaluation | None:
+    def _evaluate_when_due(self) -> None:
         step, heldout = self.state.step, self.job.heldout
         if heldout is None or not self._evaluation_due() or self.recorder.log.has_evaluation(step):
-            return None
+            return
         begin = time.perf_counter()
         evaluation = evaluate(
             self.job.decoder,
@@ -164,7 +166,7 @@ class _Run:
         self.recorder.evaluate(step, evaluation, time.perf_counter() - begin)
         best = self.state.best_heldout_loss
         self.state.best_heldout_loss = evaluation.loss if best is None else min(best, evaluation.loss)
-        return evaluation
+        self.heldout_loss = step, evaluation.loss
 
     def _evaluation_due(self) -> bool:
         """Before the first step, as often as asked for, after the last; and where the best is looked for."""
@@ -175,15 +177,16 @@ class _Run:
     def _best_wanted(self) -> bool:
         return self.job.recipe.checkpoint.keep_best and _falls_on(self.state.step, self.lengths.save_every)
 
-    def _save_when_due(self, evaluation: Evaluation | None) -> None:
+    def _save_when_due(self) -> None:
         step = self.state.step
         if step == self.lengths.steps or _falls_on(step, self.lengths.save_every):
             self.stop.check()
-            self._save(evaluation)
+            self._save()
         self.stop.check()
 
-    def _save(self, evaluation: Evaluation | None) -> None:
-        loss = None if evaluation is None else evaluation.loss
+    def _save(self) -> None:
+        step, loss = self.heldout_loss or (None, None)
+        loss = loss if step == self.state.step else None
         weights, optimizer = self.stepper.weights, self.stepper.optimizer
         self.recorder.log.sync()
         self.saved = save(self.job, weights, optimizer, self.state, loss)
@@ -192,7 +195,7 @@ class _Run:
     def _stopped(self, signal_name: str) -> StoppedError:
         """Save the last finished step, unless that is done already, and say how to go on."""
         if self.state.step > self.saved_step:
-            self._save(None)
+            self._save()
         where = f"it is saved in {self.saved}" if self.saved else "nothing was trained yet"
         return StoppedError(
             f"stopped by {signal_name} after step {self.state.step} of {self.lengths.steps}; {where}; "
