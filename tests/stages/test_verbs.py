@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from job_case import kitae
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
@@ -63,6 +65,18 @@ def test_eval_of_a_model_with_fewer_ids_names_the_token(
 def test_export_to_another_folder(run: Path, tmp_path: Path):
     assert kitae("export", "recipe.yaml", "--to", tmp_path / "out") == 0
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", local_files_only=True)
+
+
+def test_export_knows_the_models_origin_without_the_cache(case: Path, tmp_path: Path):
+    generation = {"do_sample": True, "eos_token_id": 1, "temperature": 0.5}
+    (case / "model/generation_config.json").write_text(json.dumps(generation))
+    kitae("train", "recipe.yaml")
+    shutil.rmtree(tmp_path / "cache")
+    assert kitae("export", "runs/tiny", "--to", tmp_path / "out") == 0
+    assert (
+        AutoModelForCausalLM.from_pretrained(tmp_path / "out", local_files_only=True).dtype == torch.bfloat16
+    )
+    assert json.loads((tmp_path / "out/generation_config.json").read_text()) == generation
 
 
 def test_export_before_training_says_what_to_do(case: Path, capsys: pytest.CaptureFixture, tmp_path: Path):

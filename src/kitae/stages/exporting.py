@@ -46,7 +46,7 @@ def export_to(job: Job, folder: Path) -> dict[str, Any]:
     from kitae.checkpoint.export import export
 
     checkpoint = newest(job)
-    origin = _import_state(job)
+    origin = job.run.stage("import")
     dtype = DTYPES.get(job.recipe.export.dtype) or origin.get("dtype") or "float32"
     export(
         checkpoint.source("weights"),
@@ -59,14 +59,6 @@ def export_to(job: Job, folder: Path) -> dict[str, Any]:
     )
     job.report(f"export: step {checkpoint.step} in {dtype} to {folder}")
     return {"folder": str(folder), "step": checkpoint.step, "dtype": dtype}
-
-
-def _import_state(job: Job) -> dict[str, Any]:
-    """What the import noted about the model's origin."""
-    folder = job.run.stage("import").get("folder")
-    manifest = read_json(Path(folder) / "step-00000000" / "manifest.json") if folder else {}
-    state: dict[str, Any] = manifest.get("state", {})
-    return state
 
 
 def prove_key(job: Job) -> str:

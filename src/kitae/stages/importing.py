@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kitae.catalog import named_model
 from kitae.recipe.model_shape import hf_config_of
-from kitae.stages.files import key_of
+from kitae.stages.files import key_of, read_json
 from kitae.stages.job import Job, hash_files
 from kitae.stages.summary import proof_text
 
@@ -70,7 +70,7 @@ def import_weights(job: Job, key: str) -> dict[str, Any]:
     """Bring the weights in, unless they are there; what goes into the run's record."""
     folder = job.imported(key)
     if is_imported(job, key):
-        return {"folder": str(folder), "reused": True}
+        return {"folder": str(folder), "reused": True, **_origin(folder)}
     from kitae.checkpoint.store import CheckpointStore
 
     start = find_start(job)
@@ -84,7 +84,13 @@ def import_weights(job: Job, key: str) -> dict[str, Any]:
         config=start.config,
         recipe_hash=key,
     )
-    return {"folder": str(folder), "reused": False, "proof": proof}
+    return {"folder": str(folder), "reused": False, "proof": proof, **_origin(folder)}
+
+
+def _origin(folder: Path) -> dict[str, Any]:
+    """What an export needs to know of the model's origin, also when the cache is gone by then."""
+    state: dict[str, Any] = read_json(folder / "step-00000000" / "manifest.json").get("state", {})
+    return {name: state.get(name) for name in ("dtype", "generation_config")}
 
 
 def _prove(job: Job) -> dict[str, Any] | None:
