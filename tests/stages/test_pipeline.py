@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ import torch
 from job_case import kitae, write_recipe
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from kitae.stages import importing
+from kitae.stages.job import open_job
 from kitae.stages.run_folder import RunFolder
+from kitae.storage.lock import exclusive
 
 
 def stages_done(output: str) -> list[str]:
@@ -160,6 +164,19 @@ def test_no_older_checkpoint_is_imported_in_the_place_of_a_damaged_one(
     assert kitae("train", "recipe.yaml") == 4
     assert "step-00000006" in capsys.readouterr().err
     assert kitae("train", "recipe.yaml", "--set", "model.run=runs/tiny/checkpoints/step-00000004") == 0
+
+
+def test_weights_that_another_process_imports_at_the_same_time_are_written_once(case: Path):
+    job = open_job(case / "recipe.yaml")
+    key = importing.import_key(job)
+    lock = job.imported(key).with_name(f".{key}.lock")
+    with ThreadPoolExecutor(1) as other:
+        with exclusive(lock):
+            late = other.submit(importing.import_weights, job, key)
+            importing._import(job, key, job.imported(key))
+            written = (job.imported(key) / "step-00000000").stat().st_ino
+        assert late.result()["reused"]
+    assert (job.imported(key) / "step-00000000").stat().st_ino == written
 
 
 def test_an_end_token_that_only_the_config_names_goes_on_ending_documents(case: Path):

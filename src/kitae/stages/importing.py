@@ -12,6 +12,8 @@ from kitae.recipe.model_shape import hf_config_of
 from kitae.stages.files import key_of, read_json
 from kitae.stages.job import Job, hash_files
 from kitae.stages.summary import proof_text
+from kitae.storage.disk import storage_errors
+from kitae.storage.lock import exclusive
 
 if TYPE_CHECKING:
     from kitae.checkpoint.pipe import TensorSource
@@ -69,8 +71,14 @@ def is_imported(job: Job, key: str) -> bool:
 def import_weights(job: Job, key: str) -> dict[str, Any]:
     """Bring the weights in, unless they are there; what goes into the run's record."""
     folder = job.imported(key)
-    if is_imported(job, key):
-        return {"folder": str(folder), "reused": True, **_origin(folder)}
+    lock = folder.with_name(f".{key}.lock")
+    with storage_errors(folder), exclusive(lock, waiting=lambda: job.report(f"import: waiting for {folder}")):
+        # Another process may have made it meanwhile, and others may be reading it: never made twice.
+        record = {"reused": True} if is_imported(job, key) else _import(job, key, folder)
+    return {"folder": str(folder), **record, **_origin(folder)}
+
+
+def _import(job: Job, key: str, folder: Path) -> dict[str, Any]:
     from kitae.checkpoint.store import CheckpointStore
 
     start = find_start(job)
@@ -84,7 +92,7 @@ def import_weights(job: Job, key: str) -> dict[str, Any]:
         config=start.config,
         recipe_hash=key,
     )
-    return {"folder": str(folder), "reused": False, "proof": proof, **_origin(folder)}
+    return {"reused": False, "proof": proof}
 
 
 def _origin(folder: Path) -> dict[str, Any]:
