@@ -1,4 +1,4 @@
-"""The stage `plan`: what the training will hold in memory, before anything is fetched or computed."""
+"""The stage `plan`: what the training will hold in memory, before the text is read and a weight is loaded."""
 
 from __future__ import annotations
 
