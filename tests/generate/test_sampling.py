@@ -46,3 +46,8 @@ def test_draws_follow_the_probabilities():
 
 def test_greedy_takes_the_most_likely():
     assert Sampler().choose(LOGITS.bfloat16(), 0) == 1
+
+
+def test_the_smallest_temperature_takes_the_likeliest():
+    probabilities = Sampler(temperature=1e-42).probabilities(torch.tensor([30.0, 40.0, 39.0]))
+    assert probabilities.tolist() == [0.0, 1.0, 0.0]

@@ -41,7 +41,7 @@ class Sampler:
 
     def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """What a draw is made from: fp32 [V], summing to 1; temperature above 0."""
-        logits = logits / self.temperature
+        logits = (logits - logits.max()) / self.temperature  # at most 0: no temperature is too small
         if self.top_k is not None and self.top_k < len(logits):
             logits = logits.masked_fill(logits < logits.topk(self.top_k).values[-1], float("-inf"))
         if self.top_p is None:
