@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 import sys
@@ -165,3 +166,49 @@ def test_as_a_program():
         result.stderr
         == "error: none.yaml: there is no such file; give the path of a recipe (.yaml) or of a run\n"
     )
+
+
+def test_a_full_disk_behind_the_output_is_no_bug():
+    source = str(Path(kitae.__file__).parents[1])
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "kitae", "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": source},
+        )
+    assert result.returncode == 7
+    assert result.stderr == "error: cannot write the output: No space left on device; free some space\n"
+
+
+def test_a_full_disk_that_nobody_expected_is_named(verb, capsys):
+    def fill():
+        raise OSError(errno.ENOSPC, "No space left on device", "/big/file")
+
+    assert verb(fill) == 7
+    assert "error: cannot write /big/file: No space left on device" in capsys.readouterr().err
+
+
+def test_a_closed_output_is_no_error():
+    source = str(Path(kitae.__file__).parents[1])
+    command = f"exec '{sys.executable}' -m kitae schema >&-"
+    result = subprocess.run(
+        ["sh", "-c", command],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "kitae: 1\nname: a\nmodel: {folder: 日本}\ndata: {train: [{path: t}]}\n"
+        "training: {duration: 1 steps}\n",
+        encoding="utf-8",
+    )
+    result = run("explain", str(path), PYTHONIOENCODING="ascii")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert r"\u65e5\u672c" in result.stdout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import select
 import sys
@@ -14,7 +16,7 @@ from importlib import import_module
 import typer
 
 import kitae
-from kitae.errors import KitaeError, StoppedError
+from kitae.errors import KitaeError, StoppedError, StorageError
 
 # Each module has a `register(app)`. They import nothing heavy at the top: `--help` reads them all.
 _VERB_MODULES = ("run_verbs", "model_verbs", "recipe_verbs")
@@ -51,9 +53,11 @@ def make_app() -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, by default that of the process, and return the exit code; errors are printed."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    _escape_what_the_terminal_cannot_show()
     try:
         code = _invoke(words)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: it was closed before the start
+            sys.stdout.flush()
     except StoppedError as stop:
         return _fail(str(stop), stop.exit_code)
     except KitaeError as error:
@@ -63,8 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         return _usage(error)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _no_room(error)
         return _BROKEN_PIPE if _reader_is_gone(error) else _bug(error)
     return code
+
+
+def _escape_what_the_terminal_cannot_show() -> None:
+    """Write a character that the output's encoding lacks as its escape, where Python would stop."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _invoke(words: list[str]) -> int:
@@ -94,6 +107,16 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
+def _no_room(error: OSError) -> int:
+    """A full disk behind the output, or met where nobody expected it."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # the output itself: what is left of it goes nowhere, or the end would stop at it again
+        _discard_output()
+    where = error.filename or "the output"
+    return _fail(f"error: cannot write {where}: {error.strerror}; free some space", StorageError.exit_code)
+
+
 def _reader_is_gone(error: Exception) -> bool:
     """Whether the reader of our output, such as `head`, has closed it; the rest then goes nowhere."""
     if not isinstance(error, BrokenPipeError):
@@ -106,8 +129,13 @@ def _reader_is_gone(error: Exception) -> bool:
     poll.register(output, 0)
     gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
     if gone:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+        _discard_output()
     return gone
+
+
+def _discard_output() -> None:
+    with contextlib.suppress(OSError):  # not a file of the system
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _bug(error: Exception) -> int:
