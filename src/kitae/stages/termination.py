@@ -11,11 +11,16 @@ from types import FrameType
 from kitae.errors import StoppedError
 
 
+class _Terminated(BaseException):
+    """The signal has come."""
+
+
 @contextmanager
 def terminable() -> Iterator[None]:
     """Turn SIGTERM into a `StoppedError`, so that folders are cleaned up and the exit code says: again.
 
     The training loop takes the signal over while it runs. Outside the main thread this does nothing.
+    Until it leaves, the stop is no `Exception`: code that turns any of those into another must not hide it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -23,9 +28,13 @@ def terminable() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         yield
+    except _Terminated:
+        raise StoppedError(
+            "stopped by SIGTERM between two results; run the same command again to go on"
+        ) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise StoppedError("stopped by SIGTERM between two results; run the same command again to go on")
+    raise _Terminated
