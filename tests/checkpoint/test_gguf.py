@@ -116,6 +116,12 @@ def test_no_file_and_no_package(file: Path, tmp_path: Path, monkeypatch: pytest.
         GgufSource(file)
 
 
+def test_a_full_disk_under_the_tokenizer_is_told_as_one(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        write_tokenizer(GgufSource(file).metadata, tmp_path)
+
+
 def test_tokenizer_as_transformers_reads_it(file: Path, tmp_path: Path) -> None:
     write_tokenizer(GgufSource(file).metadata, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)

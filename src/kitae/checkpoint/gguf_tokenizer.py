@@ -44,7 +44,8 @@ def write_tokenizer(metadata: Mapping[str, Any], folder: Path) -> None:
     }
     if "tokenizer.chat_template" in metadata:
         config["chat_template"] = metadata["tokenizer.chat_template"]
-    tokenizer.save(str(folder / "tokenizer.json"))
+    # Not `tokenizer.save`: it raises a bare Exception where a full disk must be told apart.
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     for name, value in (("tokenizer_config.json", config), ("special_tokens_map.json", special)):
         (folder / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
