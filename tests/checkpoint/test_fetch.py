@@ -87,6 +87,14 @@ def test_named_model_is_fetched_and_dequantised_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("offline")
+def test_a_model_that_is_there_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the cache may be read-only."""
+    folder, lines = fetched(tmp_path)
+    monkeypatch.setattr(fetch, "exclusive", lambda *_, **__: pytest.fail("locked"))
+    assert fetched(tmp_path) == (folder, lines[2:])
+
+
+@pytest.mark.usefixtures("offline")
 def test_installed_package_is_used_without_importing_it(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

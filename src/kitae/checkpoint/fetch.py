@@ -87,13 +87,14 @@ def _named(model: NamedModel, cache: Path, report: Report) -> Path:
     key = hashlib.sha256(f"{model.sha256} bf16 {_CONVERSION}".encode()).hexdigest()[:12]
     home = cache / "models" / f"{model.name}-{key}"
     folder = home / "model"
-    waiting = f"model: another process makes {folder}: waiting for it"
-    with storage_errors(home), exclusive(home / ".lock", waiting=lambda: report(waiting)) as held:
-        # The folder gets its name only when it is whole, so being there is being done.
-        if not folder.is_dir():
-            for left in home.glob(".fetch-*") if held else ():
-                shutil.rmtree(left, ignore_errors=True)
-            _make(model, folder, report)
+    # The folder gets its name only when it is whole, so being there is being done, also in a read-only cache.
+    if not folder.is_dir():
+        waiting = f"model: another process makes {folder}: waiting for it"
+        with storage_errors(home), exclusive(home / ".lock", waiting=lambda: report(waiting)) as held:
+            if not folder.is_dir():
+                for left in home.glob(".fetch-*") if held else ():
+                    shutil.rmtree(left, ignore_errors=True)
+                _make(model, folder, report)
     report(f"model: {model.description}, {model.licence}, in {folder}")
     return folder
 
