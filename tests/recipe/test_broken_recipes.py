@@ -212,9 +212,9 @@ NO_RECIPE = {
     "two documents": ("kitae: 1\n---\nkitae: 1\n", 2, "a recipe is one document"),
     "control character": ("kitae: 1\nname: \x07\n", 2, "U+0007"),
     "a tag": ("kitae: 1\nname: !!python/object:os.system x\n", 2, "take it out"),
-    "wrong tag": ("kitae: 1\nseed: !!int x\n", 2, "cannot be read as int"),
+    "wrong tag": ("kitae: 1\nseed: !!int x\n", 2, "cannot be read as a whole number"),
     "alias of itself": ("kitae: 1\nname: &a [*a]\n", 2, "write the values out"),
-    "half a surrogate pair": ('kitae: 1\nname: "\\ud800"\n', 2, "cannot be read as str"),
+    "half a surrogate pair": ('kitae: 1\nname: "\\ud800"\n', 2, "cannot be read as text"),
     "deep": (f"kitae: 1\nname: {'[' * 60}{']' * 60}\n", 2, "nested too deeply"),
 }
 
@@ -248,7 +248,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(RecipeError, match="this is a folder"):
         load_recipe(tmp_path)
     (tmp_path / "sjis.yaml").write_bytes("name: 鍛え".encode("shift_jis"))
-    with pytest.raises(RecipeError, match="byte 6 is not UTF-8"):
+    with pytest.raises(RecipeError, match=r"sjis\.yaml:1: byte 6 is not UTF-8"):
         load_recipe(tmp_path / "sjis.yaml")
 
 

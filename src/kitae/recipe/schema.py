@@ -69,6 +69,6 @@ class Recipe(Section):
             raise FieldError(
                 "schedule.warmup",
                 f"'{warmup}' is longer than training.duration ('{duration}'): the peak is never reached; "
-                " shorten the one or lengthen the other",
+                "shorten the one or lengthen the other",
             )
         return self

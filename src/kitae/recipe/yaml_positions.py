@@ -85,7 +85,8 @@ class Document:
 def read_text(path: Path) -> str:
     """The text of a recipe file. Raises `RecipeError` when there is none or it is not UTF-8."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        content = path.read_bytes()
+        return content.decode("utf-8-sig")
     except FileNotFoundError:
         raise RecipeError(
             f"{path}: there is no such file; give the path of a recipe (.yaml) or of a run"
@@ -93,7 +94,8 @@ def read_text(path: Path) -> str:
     except IsADirectoryError:
         raise RecipeError(f"{path}: this is a folder; give the path of a recipe (.yaml) in it") from None
     except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RecipeError(f"{path}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -187,7 +189,7 @@ class _Reader:
         try:
             return _READ[kind](node.value)
         except (ValueError, KeyError):
-            raise self._error(node, f"{node.value!r} cannot be read as {kind}") from None
+            raise self._error(node, f"{node.value!r} cannot be read as {_KINDS[kind]}") from None
 
     def _error(self, node: yaml.Node, message: str) -> RecipeError:
         return self.place.error(node.start_mark.line, message)
@@ -215,6 +217,13 @@ def _read_bool(text: str) -> bool:
     return {"true": True, "false": False}[text.lower()]
 
 
+_KINDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
 _READ: dict[str, Callable[[str], Any]] = {
     "str": _read_str,
     "null": _read_null,
