@@ -43,6 +43,7 @@ def test_broken_line_stops_with_file_and_line(write, tmp_path):
         ('{"text": null}', "field 'text' is a JSON null"),
         ('{"text": "\\ud83d"}', "holds half a surrogate pair at character 1"),
         ("[" * 100_000, "not valid JSON"),
+        ('{"text": "x", "n": ' + "9" * 10_000 + "}", "holds a number of too many digits;"),
         (b'{"text": "\xff"}', r"not valid UTF-8 \(byte 0xff at column 11\)"),
     ],
 )

@@ -79,12 +79,15 @@ def read_jsonl(path: Path, name: str, source: SourceConfig, tally: Tally) -> Ite
 
 def field_of(line: bytes, field: str) -> str:
     """The string in `field` of a JSON object; raises `ValueError` that says what is wrong with the line."""
+    decoded = decode(line)
     try:
-        value = json.loads(decode(line))
+        value = json.loads(decoded)
     except json.JSONDecodeError as error:
         raise ValueError(f"not valid JSON ({error.msg} at column {error.colno})") from error
     except RecursionError as error:
         raise ValueError("not valid JSON (nested too deeply)") from error
+    except ValueError as error:
+        raise ValueError("holds a number of too many digits") from error
     if not isinstance(value, dict):
         raise ValueError(f"a JSON {_kind(value)} where an object with {field!r} is needed, one object a line")
     if field not in value:
