@@ -127,6 +127,9 @@ def test_two_exports_in_one_folder(sharded: Path) -> None:
     rewrite(sharded, {"a": torch.zeros(1)})
     with pytest.raises(WeightsError, match=r"holds both model.safetensors and"):
         HfSource(sharded)
+    (sharded / INDEX).unlink()
+    with pytest.raises(WeightsError, match=r"holds both model.safetensors and model-00001-of-"):
+        HfSource(sharded)
 
 
 @pytest.mark.parametrize("keep", [3, 40, -1])

@@ -108,6 +108,7 @@ def _open(folder: Path) -> tuple[list[TensorFile], dict[str, str] | None]:
             _require_files(folder, index, weight_map, single)
             return [reader(folder / name) for name in sorted(set(weight_map.values()))], weight_map
         if (folder / single).is_file():
+            _require_alone(folder, single)
             return [reader(folder / single)], None
     raise WeightsError(_nothing_found(folder))
 
@@ -133,6 +134,15 @@ def _require_files(folder: Path, index: Path, weight_map: Mapping[str, str], sin
     if single not in named and (folder / single).is_file():
         raise WeightsError(
             f"{folder} holds both {single} and {index.name}, of two exports; remove the one you don't mean"
+        )
+
+
+def _require_alone(folder: Path, single: str) -> None:
+    stem, ending = single.rsplit(".", 1)
+    shards = sorted(path.name for path in folder.glob(f"{stem}-*-of-*.{ending}"))
+    if shards:
+        raise WeightsError(
+            f"{folder} holds both {single} and {listed(shards)}, of two exports; remove what you don't mean"
         )
 
 
