@@ -154,9 +154,14 @@ def _failure(
     worst = max(
         range(len(prompts)), key=lambda i: (math.isnan(differences[i]), differences[i] - 2 * rounding[i])
     )
+    prompt = f"worst of {len(prompts)} prompts: number {worst + 1}, ids {list(prompts[worst])[:8]}"
+    if math.isnan(differences[worst]):
+        return (
+            f"{folder}: logits of kitae or of transformers are not finite ({prompt}); look for NaN and "
+            "infinity in the weights and for odd values in config.json; when there are none, please report it"
+        )
     return (
         f"{folder}: logits of kitae and of transformers differ by {differences[worst]:.3g}, allowed is "
-        f"{limit:.3g} and twice the rounding of {rounding[worst]:.3g} (worst of {len(prompts)} prompts: "
-        f"number {worst + 1}, ids {list(prompts[worst])[:8]}); do not use this folder, please report it with "
-        "its config.json"
+        f"{limit:.3g} and twice the rounding of {rounding[worst]:.3g} ({prompt}); "
+        "do not use this folder, please report it with its config.json"
     )
