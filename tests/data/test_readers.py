@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 
 import pytest
 import zstandard
@@ -141,12 +142,19 @@ def test_format_may_be_stated_for_a_file_with_any_ending(write, tmp_path):
         ("*.parquet", "no file matches"),
         ("empty", "no file here has an ending that is read"),
         ("image.png", r"ending is none of \.txt, \.jsonl"),
+        ("pipe.txt", "neither a file nor a folder"),
+        ("link.txt", "a link that leads nowhere"),
+        ("links", r"links/a\.txt: a link that leads nowhere"),
     ],
 )
 def test_a_path_that_leads_nowhere_says_so(write, tmp_path, path, message):
     write("corpus.txt", "x")
     write("image.png", "x")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "links").mkdir()
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "link.txt").symlink_to("nowhere")
+    (tmp_path / "links/a.txt").symlink_to("a.txt")
     with pytest.raises(DataError, match=message):
         read(tmp_path, path)
 

@@ -158,6 +158,8 @@ def _find(config: SourceConfig, base: Path) -> Sequence[tuple[Path, str]]:
     if path.is_dir():
         return _in_folder(path, config)
     if path.exists():
+        if not path.is_file():
+            raise DataError(f"{path}: neither a file nor a folder; write its content into a file first")
         return [(path, _kind_of(path, config))]
     if not glob.has_magic(config.path):
         raise DataError(_missing(path, config.path))
@@ -170,6 +172,8 @@ def _find(config: SourceConfig, base: Path) -> Sequence[tuple[Path, str]]:
 
 
 def _missing(path: Path, wanted: str) -> str:
+    if path.is_symlink():
+        return f"{path}: a link that leads nowhere; mend it, or name another file"
     siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     hint = f"; {did_you_mean(path.name, siblings)}" if siblings else ""
     looked = "" if wanted == str(path) else f" (looked for {path})"
@@ -196,6 +200,8 @@ def _in_folder(folder: Path, config: SourceConfig) -> Sequence[tuple[Path, str]]
     for path in sorted(folder.rglob("*"), key=lambda entry: entry.relative_to(folder).as_posix()):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         kind = format_of(path)
+        if kind and not hidden and path.is_symlink() and not path.exists():
+            raise DataError(_missing(path, str(path)))
         if (
             kind
             and kind == (kind if config.format == "auto" else config.format)
