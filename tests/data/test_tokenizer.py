@@ -180,3 +180,5 @@ def test_a_text_the_tokenizer_cannot_encode(tmp_path):
     tokenizer = TextTokenizer.load(write_tokenizer(tmp_path, backend.to_str(), {}))
     with pytest.raises(DataError, match="the tokenizer cannot encode a text"):
         tokenizer.encode("unknown")
+    with pytest.raises(DataError, match="not valid Unicode"):
+        tokenizer.encode("known \udcff")

@@ -33,6 +33,8 @@ def encode_ids(backend: Tokenizer, texts: Sequence[str]) -> list[Ids]:
     """Ids of each text, without the post-processor's special tokens; raises `DataError`."""
     try:
         encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+    except TypeError as error:  # bytes that are no UTF-8 come from a command line as such characters
+        raise DataError("the tokenizer cannot encode a text that is not valid Unicode; give UTF-8") from error
     except Exception as error:  # tokenizers raises bare Exceptions
         raise DataError(f"the tokenizer cannot encode a text: {error}") from error
     return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
