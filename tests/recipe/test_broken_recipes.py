@@ -24,6 +24,7 @@ BROKEN = {
         "training.duration",
         "20 is not a duration; write it as '200 steps'",
     ),
+    "no duration at all": ("20 steps", "", 15, "training.duration", "nothing is not a duration"),
     "not a duration": ("20 steps", "20 stairs", 15, "training.duration", "write it as '200 steps'"),
     "half a step": ("20 steps", "1.5 steps", 15, "training.duration", "not a whole number of steps"),
     "no time": ("20 steps", "0 steps", 15, "training.duration", "write a duration above 0"),

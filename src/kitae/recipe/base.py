@@ -56,7 +56,8 @@ class Duration:
         match = re.match(_PATTERN, text) if isinstance(text, str) else None
         if match is None:
             first, second, third = DURATION_EXAMPLES
-            raise ValueError(f"{text!r} is not a duration; write it as '{first}', '{second}' or '{third}'")
+            shown = "nothing" if text is None else repr(text)
+            raise ValueError(f"{shown} is not a duration; write it as '{first}', '{second}' or '{third}'")
         value = Decimal(match[1]) * _MULTIPLIER[match[2].lower()]
         unit = match[3].rstrip("s") + "s"
         if unit != "epochs" and value != int(value):
