@@ -300,3 +300,8 @@ def test_a_run_cannot_be_renamed_by_a_flag(case: Path, capsys: pytest.CaptureFix
 def test_a_folder_that_is_no_run_is_named(case: Path, capsys: pytest.CaptureFixture):
     assert kitae("run", case / "text") == 2
     assert "neither a recipe nor a run" in capsys.readouterr().err
+
+
+def test_a_run_folder_that_cannot_be_made_says_what_to_set(case: Path, capsys: pytest.CaptureFixture):
+    assert kitae("run", "recipe.yaml", "--set", "runs=recipe.yaml") == 7
+    assert "Not a directory; set runs to a folder that can be written to" in capsys.readouterr().err

@@ -100,7 +100,10 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("a+")
         except OSError as error:
-            raise StorageError(f"cannot make the run folder {self.path}: {error.strerror}") from error
+            raise StorageError(
+                f"cannot make the run folder {self.path}: {error.strerror}; set runs to "
+                "a folder that can be written to"
+            ) from error
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
