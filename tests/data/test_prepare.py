@@ -311,14 +311,14 @@ SCRIPT = """
 """
 
 
-def start(write, tmp_path, tokenizer_folder, slow):
-    script = write("prepare_it.py", textwrap.dedent(SCRIPT))
-    command = [sys.executable, str(script), str(tmp_path), str(tokenizer_folder), str(slow)]
+def start(tmp_path, tokenizer_folder, slow):
+    # Not by way of a file: a second start would empty it while the first process reads it.
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path), str(tokenizer_folder), str(slow)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_many_at_once_prepare_once(write, tmp_path, tokenizer_folder, corpus):
-    runs = [start(write, tmp_path, tokenizer_folder, 0.3) for _ in range(3)]
+def test_many_at_once_prepare_once(tmp_path, tokenizer_folder, corpus):
+    runs = [start(tmp_path, tokenizer_folder, 0.3) for _ in range(3)]
     outputs = [run.communicate(timeout=60)[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0, 0]
     answers = sorted(output.splitlines()[-1].split()[0] for output in outputs)
@@ -326,10 +326,8 @@ def test_many_at_once_prepare_once(write, tmp_path, tokenizer_folder, corpus):
     assert len(left_in(tmp_path)) == 1
 
 
-def test_killed_half_way_leaves_nothing_that_is_used(
-    write, tmp_path, tokenizer_folder, corpus, go, make_config
-):
-    run = start(write, tmp_path, tokenizer_folder, 60)
+def test_killed_half_way_leaves_nothing_that_is_used(tmp_path, tokenizer_folder, corpus, go, make_config):
+    run = start(tmp_path, tokenizer_folder, 60)
     assert run.stdout.readline() == "writing\n"
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
