@@ -51,6 +51,7 @@ def test_given_values_are_no_choices(write):
         "training.precision=bf16",
         "evaluation.micro_batch_size=3",
         "data.bos=never",
+        "parallel={data_parallel_size: 1, zero1: false}",
     ]
     resolved = resolve(load_recipe(write(), flags).recipe, backend="cpu")
     assert set(choices_of(resolved)) == {"data.eos", "data.workers", "export.dtype"}

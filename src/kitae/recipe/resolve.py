@@ -30,6 +30,15 @@ _PRECISIONS = {
 
 
 @dataclass(frozen=True)
+class Machine:
+    """Where the recipe will run."""
+
+    backend: str
+    devices: int
+    """How many devices of that backend there are."""
+
+
+@dataclass(frozen=True)
 class Choice:
     """An automatic value: what it becomes, and why. A value that only the data can tell stays `auto`."""
 
@@ -48,14 +57,17 @@ class ResolvedRecipe:
     """Settings without effect, each as `path: why`."""
 
 
-def resolve(recipe: Recipe, *, backend: str) -> ResolvedRecipe:
-    """Make `auto` concrete for a backend (`cpu`, `cuda`, `xla`, `neuron`); a second time changes nothing."""
+def resolve(recipe: Recipe, *, backend: str, devices: int = 1) -> ResolvedRecipe:
+    """Make `auto` concrete for a backend (`cpu`, `cuda`, `xla`, `neuron`) that has `devices` of them here.
+
+    A second time changes nothing.
+    """
     if backend not in _PRECISIONS:
         raise RecipeError(f"no backend is called {backend!r}{did_you_mean(backend, _PRECISIONS)}")
     choices: list[Choice] = []
     for path, choose in _AUTOMATIC.items():
         if _get(recipe, path) == "auto":
-            value, reason = choose(recipe, backend)
+            value, reason = choose(recipe, Machine(backend, devices))
             choices.append(Choice(path, value, reason))
             recipe = _replace(recipe, path.split("."), value)
     return ResolvedRecipe(recipe, tuple(choices), tuple(warnings_of(recipe)))
@@ -80,20 +92,42 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Duration) else value
 
 
-def _precision(recipe: Recipe, backend: str) -> tuple[str, str]:
-    value, reason = _PRECISIONS[backend]
-    return value, f"{backend}: {reason}"
+def _precision(recipe: Recipe, machine: Machine) -> tuple[str, str]:
+    value, reason = _PRECISIONS[machine.backend]
+    return value, f"{machine.backend}: {reason}"
 
 
-def _micro_batch(recipe: Recipe, backend: str) -> tuple[int, str]:
-    rows, length = recipe.training.global_batch_size, recipe.data.sequence_length
+def _micro_batch(recipe: Recipe, machine: Machine) -> tuple[int, str]:
+    copies = recipe.parallel.data_parallel_size
+    assert copies != "auto", "chosen before"
+    rows, length = recipe.training.global_batch_size // copies, recipe.data.sequence_length
     if length > MICRO_BATCH_TOKENS:
         return 1, f"one row of {length} tokens is more than {MICRO_BATCH_TOKENS} already"
     micro = next(size for size in _divisors(rows) if size * length <= MICRO_BATCH_TOKENS)
     return micro, (
-        f"largest divisor of global_batch_size ({rows}) whose rows of {length} tokens "
+        f"largest divisor of {_rows_of_copy(rows, copies)} whose rows of {length} tokens "
         f"hold at most {MICRO_BATCH_TOKENS} tokens together"
     )
+
+
+def _rows_of_copy(rows: int, copies: int) -> str:
+    return f"global_batch_size ({rows})" if copies == 1 else f"a copy's rows in an update ({rows})"
+
+
+def _data_parallel(recipe: Recipe, machine: Machine) -> tuple[int, str]:
+    if machine.backend == "cpu":
+        return 1, "one process uses all cores of a CPU"
+    most = max(1, machine.devices // recipe.parallel.tensor_parallel_size)
+    rows = recipe.training.global_batch_size
+    copies = next(size for size in _divisors(rows) if size <= most)
+    return copies, f"{machine.devices} devices, {recipe.parallel.tensor_parallel_size} for each copy"
+
+
+def _zero1(recipe: Recipe, machine: Machine) -> tuple[bool, str]:
+    copies = recipe.parallel.data_parallel_size
+    if copies == 1:
+        return False, "there is one copy of the model"
+    return True, f"each of the {copies} copies updates its share"
 
 
 def _divisors(number: int) -> Iterator[int]:
@@ -101,44 +135,46 @@ def _divisors(number: int) -> Iterator[int]:
     return (size for size in range(min(number, MICRO_BATCH_TOKENS), 0, -1) if number % size == 0)
 
 
-def _evaluation_micro_batch(recipe: Recipe, backend: str) -> tuple[int | str, str]:
+def _evaluation_micro_batch(recipe: Recipe, machine: Machine) -> tuple[int | str, str]:
     return recipe.training.micro_batch_size, "as in training"
 
 
-def _tokenizer(recipe: Recipe, backend: str) -> tuple[TokenizerConfig | str, str]:
+def _tokenizer(recipe: Recipe, machine: Machine) -> tuple[TokenizerConfig | str, str]:
     if recipe.model.run is not None:
         return "auto", "the tokenizer that the run was trained with"
     fields = {name: getattr(recipe.model, name) for name in ("folder", "hub", "revision", "named")}
     return TokenizerConfig(**fields), "the model's own"
 
 
-def _workers(recipe: Recipe, backend: str) -> tuple[str, str]:
+def _workers(recipe: Recipe, machine: Machine) -> tuple[str, str]:
     return (
         "auto",
         f"known when the text is read: up to one process for each of the {os.cpu_count() or 1} cores",
     )
 
 
-def _bos(recipe: Recipe, backend: str) -> tuple[str, str]:
+def _bos(recipe: Recipe, machine: Machine) -> tuple[str, str]:
     return "auto", f"{_NOT_IN_FILES}: a begin token where the tokenizer itself puts one"
 
 
-def _eos(recipe: Recipe, backend: str) -> tuple[str, str]:
+def _eos(recipe: Recipe, machine: Machine) -> tuple[str, str]:
     return "auto", f"{_NOT_IN_FILES}: an end token behind each document when the tokenizer has one"
 
 
-def _export_dtype(recipe: Recipe, backend: str) -> tuple[str, str]:
+def _export_dtype(recipe: Recipe, machine: Machine) -> tuple[str, str]:
     if recipe.model.preset is not None:
         return "fp32", "a new model is exported as it was trained"
     return "auto", "known when the model is loaded: the type that its weights came in"
 
 
-_AUTOMATIC: dict[str, Callable[[Recipe, str], tuple[Any, str]]] = {
+_AUTOMATIC: dict[str, Callable[[Recipe, Machine], tuple[Any, str]]] = {
     "data.tokenizer": _tokenizer,
     "data.bos": _bos,
     "data.eos": _eos,
     "data.workers": _workers,
     "training.precision": _precision,
+    "parallel.data_parallel_size": _data_parallel,
+    "parallel.zero1": _zero1,
     "training.micro_batch_size": _micro_batch,
     "evaluation.micro_batch_size": _evaluation_micro_batch,
     "export.dtype": _export_dtype,

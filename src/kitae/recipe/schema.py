@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from kitae.recipe.base import FieldError, NonEmpty, Section
+from kitae.recipe.parallel import ParallelConfig
 from kitae.recipe.sources import DataConfig, ModelConfig
 from kitae.recipe.training import (
     CheckpointConfig,
@@ -45,6 +46,8 @@ class Recipe(Section):
     """The learning rate over optimizer updates."""
     training: TrainingConfig
     """How long to train, in which batches and which precision."""
+    parallel: ParallelConfig = ParallelConfig()
+    """How the training is spread over devices."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Held-out loss."""
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -71,4 +74,18 @@ class Recipe(Section):
                 f"'{warmup}' is longer than training.duration ('{duration}'): the peak is never reached; "
                 "shorten the one or lengthen the other",
             )
+        self._check_copies()
         return self
+
+    def _check_copies(self) -> None:
+        copies, rows = self.parallel.data_parallel_size, self.training.global_batch_size
+        if copies == "auto":
+            return
+        micro = self.training.micro_batch_size
+        each = copies if micro == "auto" else copies * micro
+        if rows % each:
+            what = f"{copies} copies" if micro == "auto" else f"{copies} copies x micro_batch_size {micro}"
+            raise FieldError(
+                "parallel.data_parallel_size",
+                f"training.global_batch_size ({rows}) is not a multiple of {what}; change one of them",
+            )

@@ -15,8 +15,8 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class OptimizerConfig(Section):
     """The optimizer. Biases and norm weights are never decayed."""
 
-    name: Literal["adamw"] = "adamw"
-    """AdamW with decoupled weight decay (Loshchilov and Hutter, 2019)."""
+    name: Literal["adamw", "lamb"] = "adamw"
+    """AdamW (Loshchilov and Hutter, 2019), or LAMB (You et al., 2020) for very large batches."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     """Peak learning rate."""
     betas: tuple[Beta, Beta] = (0.9, 0.95)
@@ -49,8 +49,9 @@ class TrainingConfig(Section):
     """Rows in one optimizer update."""
     micro_batch_size: Positive | Literal["auto"] = "auto"
     """Rows in one forward and backward pass; auto: the largest divisor of the batch up to 8192 tokens."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """fp32, or bf16 with fp32 master weights, gradient sums and optimizer state; auto: fp32 on a CPU."""
+    precision: Literal["auto", "fp32", "bf16", "bf16-sr", "autocast"] = "auto"
+    """fp32; bf16 with fp32 master weights; bf16-sr: bf16 weights alone, rounded by chance; autocast: fp32
+    weights, products in bf16. Gradient sums and optimizer state are fp32 in each. auto: fp32 on a CPU."""
     recompute: Literal["none", "selective", "full"] = "none"
     """What the backward pass computes again: nothing, cheap activations (norms, gating), or whole blocks."""
     loss_chunk_tokens: Positive = 512
@@ -87,6 +88,8 @@ class CheckpointConfig(Section):
     """How many of the newest checkpoints of this run to keep."""
     keep_best: bool = False
     """Also keep the one with the lowest held-out loss."""
+    asynchronous: bool = False
+    """Copy the state and write it while the training goes on; costs the memory of one more copy."""
 
 
 class ExportConfig(Section):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from kitae.recipe.base import Duration
 from kitae.recipe.model_shape import preset_shape
+from kitae.recipe.parallel import ParallelConfig
 from kitae.recipe.schema import Recipe
 from kitae.recipe.sources import SourceConfig
 from kitae.recipe.training import CheckpointConfig, EvaluationConfig, ScheduleConfig
@@ -84,10 +85,23 @@ def _positions(recipe: Recipe) -> Iterator[str]:
         )
 
 
+def _parallel(recipe: Recipe) -> Iterator[str]:
+    parallel = recipe.parallel
+    if parallel.sequence_parallel and parallel.tensor_parallel_size == 1:
+        yield "parallel.sequence_parallel: has no effect with tensor_parallel_size 1"
+    if parallel.data_parallel_size != 1:
+        return
+    if parallel.zero1 is True:
+        yield "parallel.zero1: has no effect with one copy of the model (data_parallel_size 1)"
+    if parallel.reduce_dtype != ParallelConfig.model_fields["reduce_dtype"].default:
+        yield "parallel.reduce_dtype: has no effect with one copy of the model (data_parallel_size 1)"
+
+
 _CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
     _heldout,
     _intervals,
     _schedule,
     _sources,
     _positions,
+    _parallel,
 )

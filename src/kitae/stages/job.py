@@ -25,6 +25,9 @@ from kitae.storage.files import replace_file
 
 Report = Callable[[str], None]
 
+COMPUTING = ("micro_batch_size", "recompute", "loss_chunk_tokens")
+"""Fields of the section `training` that do not change what is learned, only in which pieces."""
+
 LEARNING = ("seed", "optimizer", "schedule", "training")
 """Sections that decide what is learned from a model and its data; others can change while a run goes on."""
 
@@ -96,8 +99,11 @@ class Job:
         return HashCache(self.cache / "hashes")
 
     def sections(self, *names: str) -> dict[str, Any]:
-        """Sections of the recipe as JSON values."""
-        return self.recipe.model_dump(mode="json", include=set(names))
+        """Sections of the recipe as JSON values, without what only says how it is computed."""
+        found = self.recipe.model_dump(mode="json", include=set(names))
+        for name in COMPUTING:
+            found.get("training", {}).pop(name, None)
+        return found
 
     def imported(self, key: str) -> Path:
         """Folder of the imported weights with this key."""
