@@ -11,6 +11,7 @@ from kitae.backend.base import Backend
 from kitae.checkpoint.store import CheckpointStore
 from kitae.data.packed import PackedData
 from kitae.model.decoder import Decoder
+from kitae.parallel.mesh import Mesh
 from kitae.recipe.schema import Recipe
 
 
@@ -36,6 +37,8 @@ class TrainJob:
     """Key of the packed data, for the results."""
     report: Callable[[str], None] = field(default=print)
     """Takes a line for a person."""
+    mesh: Mesh = field(default_factory=Mesh)
+    """The ranks that train together; every one of them has a job of its own."""
 
 
 @dataclass(frozen=True)
