@@ -6,13 +6,17 @@ talk most are neighbours on one machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeVar
 
 import torch.distributed as dist
 
 from kitae.backend.group import ALONE, Group, Meter
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,12 @@ class Mesh:
         if replicas == 1:
             return ALONE
         return self.tensor if replicas == self.tensor.size else self.copies[replicas]
+
+
+def on_lead(mesh: Mesh, function: Callable[[], Result]) -> Result:
+    """Call a function on the rank that leads; all ranks get its result, which must be plain Python."""
+    answer: Result = mesh.control.exchange(function() if mesh.leads else None)[0]
+    return answer
 
 
 def join_world(*, tp_size: int, transport: str, through_host: bool, timeout_s: float) -> Mesh:

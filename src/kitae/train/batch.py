@@ -1,7 +1,13 @@
-"""A global batch: the rows of one update, cut into micro-batches of one static shape. B rows, S positions."""
+"""A global batch: the rows of one update, cut into micro-batches of one static shape. B rows, S positions.
+
+With several copies of the model, neighbouring runs of B rows go to the copies in turn. Each makes the same
+number of micro-batches, the last ones of padding where rows run out, so that nobody waits for a collective
+that does not come.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +16,7 @@ import torch
 
 from kitae.data.packed import PackedData
 from kitae.data.rows import IGNORED, IntArray, Rows, pad_rows
+from kitae.parallel.mesh import Mesh
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class GlobalBatch:
     """The micro-batches of one update, and its tokens."""
 
     micro_batches: tuple[MicroBatch, ...]
+    """Those of this rank; the numbers below are those of all ranks."""
     target_tokens: int
     """Tokens that are predicted: loss and gradients are divided by this one number."""
     padded_tokens: int
@@ -39,28 +47,57 @@ class GlobalBatch:
 
 
 def global_batch(
-    packed: PackedData, samples: Sequence[int], micro_batch_size: int, device: torch.device
+    packed: PackedData,
+    samples: Sequence[int],
+    micro_batch_size: int,
+    device: torch.device,
+    mesh: Mesh | None = None,
 ) -> GlobalBatch:
-    """Read the rows of one update; the last micro-batch is filled up with padded rows."""
-    rows = packed.rows(samples)
-    micro_batches = tuple(_cut(rows, samples, micro_batch_size, device))
+    """Read this rank's rows of one update; micro-batches are filled up with padded rows."""
+    mesh = mesh or Mesh()
+    copies = mesh.data.size
+    count = math.ceil(len(samples) / (micro_batch_size * copies))
+    own = [_run(samples, micro_batch_size, index * copies + mesh.data.rank) for index in range(count)]
+    rows = packed.rows([sample for run in own for sample in run])
+    target_tokens, real_tokens = _of_all(
+        mesh, int((rows.targets != IGNORED).sum()), int((rows.segment_ids != 0).sum())
+    )
     return GlobalBatch(
-        micro_batches=micro_batches,
-        target_tokens=int((rows.targets != IGNORED).sum()),
-        padded_tokens=len(micro_batches) * micro_batch_size * packed.sequence_length,
-        real_tokens=int((rows.segment_ids != 0).sum()),
+        micro_batches=tuple(_cut(rows, own, micro_batch_size, device)),
+        target_tokens=target_tokens,
+        padded_tokens=count * copies * micro_batch_size * packed.sequence_length,
+        real_tokens=real_tokens,
     )
 
 
-def _cut(rows: Rows, samples: Sequence[int], size: int, device: torch.device) -> Iterator[MicroBatch]:
-    for start in range(0, len(samples), size):
-        part = slice(start, start + size)
+def micro_batch(packed: PackedData, samples: Sequence[int], size: int, device: torch.device) -> MicroBatch:
+    """Read the rows of one forward pass, filled up to `size` with padded rows."""
+    return next(_cut(packed.rows(samples), [samples], size, device))
+
+
+def _run(samples: Sequence[int], size: int, index: int) -> Sequence[int]:
+    return samples[index * size : (index + 1) * size]
+
+
+def _of_all(mesh: Mesh, *counts: int) -> list[int]:
+    """Sum over the copies of the model; the ranks of a copy have the same rows."""
+    if mesh.data.size == 1:
+        return list(counts)
+    own = torch.tensor(counts) if mesh.tensor.rank == 0 else torch.zeros(len(counts), dtype=torch.int64)
+    return [int(count) for count in mesh.control.all_reduce(own)]
+
+
+def _cut(rows: Rows, runs: Sequence[Sequence[int]], size: int, device: torch.device) -> Iterator[MicroBatch]:
+    start = 0
+    for samples in runs:
+        part = slice(start, start + len(samples))
+        start += len(samples)
         padded = pad_rows(
             Rows(rows.input_ids[part], rows.targets[part], rows.position_ids[part], rows.segment_ids[part]),
             size,
         )
         yield MicroBatch(
-            tuple(samples[part]),
+            tuple(samples),
             _tensor(padded.input_ids, device),
             _tensor(padded.targets, device),
             _tensor(padded.position_ids, device),

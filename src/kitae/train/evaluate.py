@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from kitae.backend.base import Backend
 from kitae.data.packed import PackedData
 from kitae.model.decoder import Decoder
-from kitae.train.batch import MicroBatch, global_batch
+from kitae.parallel.mesh import Mesh
+from kitae.train.batch import MicroBatch, micro_batch
 from kitae.train.finite import explain
 from kitae.train.loss import IGNORE, token_losses
 
@@ -70,27 +71,39 @@ def evaluate(
     max_rows: int | None = None,
     chunk_tokens: int = 512,
     check: Callable[[], None] = lambda: None,
+    mesh: Mesh | None = None,
 ) -> Evaluation:
-    """Evaluate on the first `max_rows` rows (default all); `check` is called before each micro-batch.
+    """Evaluate on the first `max_rows` rows (default all), which the copies of the model share.
 
-    Raises `TrainingError` when a loss is not finite.
+    `check` is called before each micro-batch. Raises `TrainingError` when a loss is not finite.
     """
+    mesh = mesh or Mesh()
     count = min(len(packed), max_rows or len(packed))
+    found = np.zeros((2, count))
+    bad: list[MicroBatch] = []
 
     def row_losses(batch: MicroBatch) -> torch.Tensor:
         return _row_losses(model, batch, chunk_tokens)
 
-    losses = []
-    for start in range(0, count, micro_batch_size):
+    for start in range(0, count, micro_batch_size * mesh.data.size):
         check()
-        samples = range(start, min(start + micro_batch_size, count))
-        batch = global_batch(packed, samples, micro_batch_size, backend.device)
-        of_rows = row_losses(batch.micro_batches[0]).cpu().numpy()
+        first = min(start + micro_batch_size * mesh.data.rank, count)
+        samples = range(first, min(first + micro_batch_size, count))
+        batch = micro_batch(packed, samples, micro_batch_size, backend.device)
+        of_rows = row_losses(batch).cpu().numpy()
         if not np.isfinite(of_rows).all():
-            raise explain(model, row_losses, batch.micro_batches, "held-out evaluation", backward=False)
-        losses.append(of_rows[:, : len(samples)])
+            bad = bad or [batch]
+        found[:, samples.start : samples.stop] = of_rows[:, : len(samples)]
         backend.boundary()
-    return Evaluation(*np.concatenate(losses, 1)) if losses else Evaluation(*np.zeros((2, 0)))
+    if any(mesh.control.exchange(bool(bad))):
+        raise explain(model, row_losses, bad, "held-out evaluation", backward=False, mesh=mesh)
+    return Evaluation(*_of_all(found, mesh))
+
+
+def _of_all(found: FloatArray, mesh: Mesh) -> FloatArray:
+    """Put together what the copies of the model found; each row stands in one of them."""
+    own = torch.from_numpy(found) if mesh.tensor.rank == 0 else torch.zeros(found.shape, dtype=torch.float64)
+    return np.asarray(mesh.control.all_reduce(own).numpy())
 
 
 def paired_drop(before: Evaluation, after: Evaluation) -> PairedDrop:

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from kitae.backend.group import Group
 from kitae.errors import TrainingError
+from kitae.parallel.mesh import Mesh
 from kitae.train.batch import MicroBatch
 
 Forward = Callable[[MicroBatch], torch.Tensor]
@@ -30,23 +32,51 @@ def first_bad(tensors: Iterable[tuple[str, torch.Tensor | None]]) -> str | None:
 
 
 def explain(
-    model: nn.Module, forward: Forward, batches: Iterable[MicroBatch], when: str, *, backward: bool = True
+    model: nn.Module,
+    forward: Forward,
+    batches: Iterable[MicroBatch],
+    when: str,
+    *,
+    backward: bool = True,
+    mesh: Mesh | None = None,
 ) -> TrainingError:
     """Build the error that names the first bad weight, activation or (with `backward`) gradient.
 
-    `when` is the place in the run, such as `step 7`.
+    `when` is the place in the run, such as `step 7`. All ranks of `mesh` call this together, each with its
+    own micro-batches, and get the same error: that of the first rank that found something.
     """
-    weight = first_bad(model.named_parameters())
-    if weight is not None:
-        return TrainingError(f"{when}: weight {weight} is not finite, so nothing after it can be; {_WAY_OUT}")
-    for index, batch in enumerate(batches):
-        found = _in_forward(model, forward, batch) or (backward and _in_backward(model, forward, batch))
-        if found:
-            rows = ", ".join(str(sample) for sample in batch.samples)
-            return TrainingError(f"{when}, micro-batch {index}, rows {rows}: {found}; {_WAY_OUT}")
-    return TrainingError(
-        f"{when}: loss and gradients of each micro-batch are finite, but their sum is not; {_WAY_OUT}"
+    mesh = mesh or Mesh()
+    found = _find(model, forward, batches, when, backward, mesh.tensor)
+    found = _first(mesh.control.exchange(found)) or (
+        f"{when}: loss and gradients of each micro-batch are finite, but their sum is not"
     )
+    return TrainingError(f"{found}; {_WAY_OUT}")
+
+
+def _find(
+    model: nn.Module,
+    forward: Forward,
+    batches: Iterable[MicroBatch],
+    when: str,
+    backward: bool,
+    tensor: Group,
+) -> str | None:
+    """Name what is bad in this copy of the model; its ranks look together and agree after each pass."""
+    weight = _first(tensor.exchange(first_bad(model.named_parameters())))
+    if weight is not None:
+        return f"{when}: weight {weight} is not finite, so nothing after it can be"
+    for index, batch in enumerate(batches):
+        what = _first(tensor.exchange(_in_forward(model, forward, batch)))
+        if what is None and backward:
+            what = _first(tensor.exchange(_in_backward(model, forward, batch)))
+        if what is not None:
+            rows = ", ".join(str(sample) for sample in batch.samples)
+            return f"{when}, micro-batch {index}, rows {rows}: {what}"
+    return None
+
+
+def _first(found: Iterable[str | None]) -> str | None:
+    return next((one for one in found if one is not None), None)
 
 
 def _in_forward(model: nn.Module, forward: Forward, batch: MicroBatch) -> str | None:

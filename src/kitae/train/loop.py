@@ -10,11 +10,16 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+import torch
+
+from kitae.checkpoint.resume import Checkpoint, open_checkpoint
 from kitae.data.cursor import Cursor
 from kitae.errors import StoppedError
 from kitae.model.flops import train_flops_per_token
+from kitae.parallel.mesh import on_lead
 from kitae.recipe.resolve import resolve
 from kitae.train.batch import global_batch
 from kitae.train.evaluate import evaluate
@@ -24,7 +29,7 @@ from kitae.train.metrics import MetricsLog
 from kitae.train.optimizer import AdamW
 from kitae.train.precision import PRECISIONS
 from kitae.train.progress import display
-from kitae.train.recorder import Recorder
+from kitae.train.recorder import Recorder, RunRecorder, SilentRecorder, Topology
 from kitae.train.results import evaluation_path, finished_result, save_evaluation, write_run_results
 from kitae.train.schedule import Schedule
 from kitae.train.signals import StopRequested, StopSignals
@@ -41,14 +46,13 @@ def train(job: TrainJob) -> TrainResult:
     """
     job = replace(job, recipe=resolve(job.recipe, backend=job.backend.name).recipe)
     lengths = count_out(job.recipe, samples=len(job.train), sequence_length=job.train.sequence_length)
-    job.store.clean()
-    checkpoint = job.store.latest()
+    checkpoint = _newest(job)
     if checkpoint is not None:
         check_same_recipe(job, checkpoint)
-        finished = finished_result(job, checkpoint, lengths)
+        finished = on_lead(job.mesh, partial(finished_result, job, checkpoint, lengths))
         if finished is not None:
             return finished
-    with StopSignals() as stop:
+    with StopSignals(job.mesh.control) as stop:
         stepper = _stepper(job)
         state = TrainState()
         if checkpoint is not None:
@@ -58,10 +62,22 @@ def train(job: TrainJob) -> TrainResult:
             recorder = _recorder(job, lengths, state.step, stack)
             run = _Run(job, lengths, stepper, state, recorder, stop, checkpoint.path if checkpoint else None)
             run.to_the_end()
-    results = write_run_results(job, lengths)
+    results = on_lead(job.mesh, partial(write_run_results, job, lengths))
     assert run.saved is not None
     resumed_from = checkpoint.step if checkpoint else None
     return TrainResult(state.step, run.saved, results, resumed_from, already_complete=False)
+
+
+def _newest(job: TrainJob) -> Checkpoint | None:
+    """Find the checkpoint to go on from; one rank looks and verifies, and all open the same one."""
+
+    def find() -> Path | None:
+        job.store.clean()
+        found = job.store.latest()
+        return None if found is None else found.path
+
+    path = on_lead(job.mesh, find)
+    return None if path is None else open_checkpoint(path, verify=False)
 
 
 def _stepper(job: TrainJob) -> Stepper:
@@ -80,11 +96,13 @@ def _stepper(job: TrainJob) -> Stepper:
 
 
 def _recorder(job: TrainJob, lengths: Lengths, step: int, stack: ExitStack) -> Recorder:
-    """Open metrics, scalars and display, which `stack` closes again."""
+    """Open metrics, scalars and display, which `stack` closes again; only one rank writes."""
+    if not job.mesh.leads:
+        return SilentRecorder()
     log = stack.enter_context(MetricsLog(job.folder / "metrics.jsonl", step))
     events = scalars(job.folder / "tensorboard", enabled=job.recipe.tensorboard.enabled, resumed_step=step)
     stack.callback(events.close)
-    return Recorder(
+    return RunRecorder(
         log=log,
         display=stack.enter_context(display(job.report)),
         scalars=events,
@@ -93,7 +111,20 @@ def _recorder(job: TrainJob, lengths: Lengths, step: int, stack: ExitStack) -> R
         precision=job.recipe.training.precision,
         flops_per_token=train_flops_per_token(job.decoder.config, lengths.sequence_length),
         steps=lengths.steps,
+        devices=job.mesh.control.size,
+        topology=_topology(job),
     )
+
+
+def _topology(job: TrainJob) -> Topology:
+    parallel = job.recipe.parallel
+    assert parallel.zero1 != "auto", "the recipe is resolved"
+    return {
+        "data_parallel_size": job.mesh.data.size,
+        "tensor_parallel_size": job.mesh.tensor.size,
+        "sequence_parallel": parallel.sequence_parallel,
+        "zero1": parallel.zero1,
+    }
 
 
 @dataclass
@@ -139,18 +170,25 @@ class _Run:
         state, number = self.state, self.state.step
         samples = self.cursor.samples(state.consumed_samples, self.lengths.rows_of(number))
         device = self.job.backend.device
-        batch = global_batch(self.job.train, samples, self.lengths.micro_batch_size, device)
+        batch = global_batch(self.job.train, samples, self.lengths.micro_batch_size, device, self.job.mesh)
         rate = self.schedule.rate(number)
         update = self.stepper.update(batch, rate, step=number + 1, check=self.stop.check)
         state.step += 1
         state.consumed_samples += len(samples)
         state.padded_tokens += batch.padded_tokens
         state.real_tokens += batch.real_tokens
-        self.recorder.update(state, update, rate, batch, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        self.recorder.update(state, update, rate, batch, seconds, self._peak_memory_bytes())
+
+    def _peak_memory_bytes(self) -> int:
+        own = torch.tensor([self.job.backend.memory_bytes()])
+        return int(self.job.mesh.control.all_reduce(own, "max").item())
 
     def _evaluate_when_due(self) -> None:
         step, heldout = self.state.step, self.job.heldout
-        if heldout is None or not self._evaluation_due() or self.recorder.log.has_evaluation(step):
+        if heldout is None or not self._evaluation_due():
+            return
+        if on_lead(self.job.mesh, lambda: self.recorder.has_evaluation(step)):
             return
         begin = time.perf_counter()
         evaluation = evaluate(
@@ -161,8 +199,10 @@ class _Run:
             backend=self.job.backend,
             chunk_tokens=self.job.recipe.training.loss_chunk_tokens,
             check=self.stop.check,
+            mesh=self.job.mesh,
         )
-        save_evaluation(evaluation_path(self.job, step), evaluation)
+        if self.job.mesh.leads:
+            save_evaluation(evaluation_path(self.job, step), evaluation)
         self.recorder.evaluate(step, evaluation, time.perf_counter() - begin)
         best = self.state.best_heldout_loss
         self.state.best_heldout_loss = evaluation.loss if best is None else min(best, evaluation.loss)
@@ -188,7 +228,7 @@ class _Run:
         step, loss = self.heldout_loss or (None, None)
         loss = loss if step == self.state.step else None
         weights, optimizer = self.stepper.weights, self.stepper.optimizer
-        self.recorder.log.sync()
+        self.recorder.sync()
         self.saved = save(self.job, weights, optimizer, self.state, loss)
         self.saved_step = self.state.step
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from typing import Protocol
 
 import torch
 
@@ -18,17 +19,82 @@ from kitae.train.step import Update
 from kitae.train.tensorboard import Scalars
 from kitae.train.throughput import UTILISATION_FORMULA, Throughput, seconds_left, throughput
 
-DEVICES = 1
-"""Devices that train together."""
+Topology = dict[str, int | bool]
+"""Sizes and kinds of parallelism, as the first line of an attempt shows them."""
 MAX_PEAK_MEASUREMENTS = 5
 """In one attempt; each takes a moment."""
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "bf16-sr": torch.bfloat16,
+    "autocast": torch.bfloat16,
+}
 """What the products are in, by precision."""
 
 
-@dataclass
-class Recorder:
+class Recorder(Protocol):
     """Takes one attempt's events."""
+
+    def start(self, step: int) -> None:
+        """Begin an attempt at `step`."""
+        ...
+
+    def update(
+        self,
+        state: TrainState,
+        update: Update,
+        learning_rate: float,
+        batch: GlobalBatch,
+        seconds: float,
+        peak_memory_bytes: int,
+    ) -> None:
+        """Record an update; memory is the most that any rank has held."""
+        ...
+
+    def evaluate(self, step: int, evaluation: Evaluation, seconds: float) -> None:
+        """Record a held-out loss."""
+        ...
+
+    def has_evaluation(self, step: int) -> bool:
+        """Whether the held-out loss after `step` updates is recorded."""
+        ...
+
+    def sync(self) -> None:
+        """Wait until all records are on the disk."""
+        ...
+
+
+class SilentRecorder:
+    """For the ranks that do not speak for all."""
+
+    def start(self, step: int) -> None:
+        """Nothing to write."""
+
+    def update(
+        self,
+        state: TrainState,
+        update: Update,
+        learning_rate: float,
+        batch: GlobalBatch,
+        seconds: float,
+        peak_memory_bytes: int,
+    ) -> None:
+        """Nothing to write."""
+
+    def evaluate(self, step: int, evaluation: Evaluation, seconds: float) -> None:
+        """Nothing to write."""
+
+    def has_evaluation(self, step: int) -> bool:
+        """Ask the rank that leads."""
+        return False
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+
+@dataclass
+class RunRecorder:
+    """Writes for all ranks."""
 
     log: MetricsLog
     display: Display
@@ -38,6 +104,10 @@ class Recorder:
     precision: str
     flops_per_token: int
     steps: int
+    devices: int
+    """Devices that train together."""
+    topology: Topology
+    """How they share the work."""
     peak_flops: float = field(init=False)
     _peaks_measured: int = field(init=False, default=1)
     _step_seconds: list[float] = field(init=False, default_factory=list)
@@ -54,7 +124,8 @@ class Recorder:
                 "attempt": self.log.attempts + 1,
                 "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "backend": self.backend.name,
-                "devices": DEVICES,
+                "devices": self.devices,
+                **self.topology,
                 "threads": torch.get_num_threads(),
                 "precision": self.precision,
                 "flops_per_token": self.flops_per_token,
@@ -64,7 +135,13 @@ class Recorder:
         )
 
     def update(
-        self, state: TrainState, update: Update, learning_rate: float, batch: GlobalBatch, seconds: float
+        self,
+        state: TrainState,
+        update: Update,
+        learning_rate: float,
+        batch: GlobalBatch,
+        seconds: float,
+        peak_memory_bytes: int,
     ) -> None:
         """Record an update; the first one of an attempt also warms up, and is marked."""
         first = not self._step_seconds
@@ -87,7 +164,7 @@ class Recorder:
                 "consumed_samples": state.consumed_samples,
                 **asdict(speed),
                 "peak_flops": self.peak_flops,
-                "peak_memory_bytes": self.backend.memory_bytes(),
+                "peak_memory_bytes": peak_memory_bytes,
             }
         )
         left = seconds_left(self._usual_seconds(), self.steps - state.step)
@@ -110,6 +187,14 @@ class Recorder:
         )
         self.report(f"held-out loss {evaluation.loss:.4f} after step {step} ({evaluation.tokens:,} tokens)")
 
+    def has_evaluation(self, step: int) -> bool:
+        """Whether the held-out loss after `step` updates is in the file."""
+        return self.log.has_evaluation(step)
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk."""
+        self.log.sync()
+
     def _speed(self, batch: GlobalBatch, seconds: float) -> Throughput:
         """Speed of an update; a peak that it beats was measured on a busy machine, and is measured again."""
         speed = self._throughput(batch, seconds)
@@ -124,7 +209,7 @@ class Recorder:
             padded_tokens=batch.padded_tokens,
             real_tokens=batch.real_tokens,
             seconds=seconds,
-            devices=DEVICES,
+            devices=self.devices,
             flops_per_token=self.flops_per_token,
             peak_flops=self.peak_flops,
         )

@@ -7,6 +7,7 @@ import json
 import platform
 from collections.abc import Iterable
 from dataclasses import asdict
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,8 @@ def finished_result(job: TrainJob, checkpoint: Checkpoint, lengths: Lengths) -> 
 def model_summary(job: TrainJob) -> Results:
     """Sizes of the model."""
     sizes = {name: job.model_config[name] for name in _SIZES if name in job.model_config}
-    return {**sizes, "parameters": sum(parameter.numel() for parameter in job.decoder.parameters())}
+    full = {piece.tensor: prod(piece.full_shape) for layout in job.decoder.layouts for piece in layout.pieces}
+    return {**sizes, "parameters": sum(full.values())}
 
 
 def results_path(job: TrainJob) -> Path:

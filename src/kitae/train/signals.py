@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: noticed at once, acted on where nothing can be half-done."""
+"""SIGTERM and Ctrl-C: noticed at once, acted on where nothing can be half-done, by all ranks together."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Any
+
+import torch
+
+from kitae.backend.group import ALONE, Group
 
 _CAUGHT = (signal.SIGTERM, signal.SIGINT)
 
@@ -18,12 +22,14 @@ class StopRequested(Exception):  # noqa: N818
 class StopSignals:
     """While entered, SIGTERM and SIGINT only leave a note, which `check` turns into `StopRequested`.
 
-    A second SIGINT is a KeyboardInterrupt at once. Outside the main thread, where Python takes no handlers,
-    it does nothing.
+    With several ranks `check` is a collective of `control`: a signal to any one of them stops all at the same
+    place. A second SIGINT is a KeyboardInterrupt at once. Outside the main thread, where Python takes no
+    handlers, it does nothing.
     """
 
-    def __init__(self) -> None:
-        self._name: str | None = None
+    def __init__(self, control: Group = ALONE) -> None:
+        self._control = control
+        self._number = 0
         self._interrupts = 0
         self._before: dict[signal.Signals, Any] = {}
 
@@ -39,15 +45,18 @@ class StopSignals:
             signal.signal(one, handler)
 
     def check(self) -> None:
-        """Raise `StopRequested` when a signal came."""
-        if self._name is not None:
-            raise StopRequested(self._name)
+        """Raise `StopRequested` when a signal came to any rank."""
+        number = self._number
+        if self._control.size > 1:
+            number = int(self._control.all_reduce(torch.tensor([number]), "max").item())
+        if number:
+            raise StopRequested(signal.Signals(number).name)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._name = signal.Signals(number).name
+        self._number = number
         if number == signal.SIGINT:
             self._interrupts += 1
             if self._interrupts > 1:
                 raise KeyboardInterrupt
         # Not print: a handler may run inside one.
-        os.write(2, f"\n{self._name}: saving as soon as the work at hand is done\n".encode())
+        os.write(2, f"\n{signal.Signals(number).name}: saving as soon as the work at hand is done\n".encode())
