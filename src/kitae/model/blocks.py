@@ -1,12 +1,14 @@
 """The blocks of a decoder layer. Parameters come from the layout table; no block initialises anything itself.
 
-B batch, S sequence, H hidden, N query heads, G KV heads, D head size, I intermediate.
+B batch, S sequence, T = B S tokens, t the tokens of the token-wise side (see parallel.region; all T when the
+model is not cut), H hidden, N query heads here, G KV heads here, D head size, I intermediate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -15,22 +17,34 @@ from torch.nn import functional as F
 from kitae.model import attention, kernels
 from kitae.model.cache import KVCache
 from kitae.model.config import DecoderConfig
+from kitae.parallel.layout import ParameterLayout
+from kitae.parallel.region import Region
 
 
 class Parameters:
     """The parameters below one dotted name."""
 
-    def __init__(self, tensors: Mapping[str, nn.Parameter], prefix: str = "") -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, nn.Parameter],
+        layouts: Mapping[str, ParameterLayout],
+        prefix: str = "",
+    ) -> None:
         self.tensors = tensors
+        self.layouts = layouts
         self.prefix = prefix
 
     def below(self, name: str) -> Parameters:
         """Those below `name`."""
-        return Parameters(self.tensors, f"{self.prefix}{name}.")
+        return Parameters(self.tensors, self.layouts, f"{self.prefix}{name}.")
 
     def get(self, name: str) -> nn.Parameter | None:
         """The parameter, or None where the table has none."""
         return self.tensors.get(self.prefix + name)
+
+    def layout(self, name: str) -> ParameterLayout:
+        """What of which full tensors the parameter is."""
+        return self.layouts[self.prefix + name]
 
     def __getitem__(self, name: str) -> nn.Parameter:
         return self.tensors[self.prefix + name]
@@ -44,6 +58,7 @@ class Context:
     sine: torch.Tensor
     masks: Mapping[int | None, torch.Tensor | None]
     """By window."""
+    region: Region
     cache: KVCache | None = None
     slots: torch.Tensor | None = None
     recompute: bool = False
@@ -51,16 +66,12 @@ class Context:
 
 
 class Linear(nn.Module):
-    """y = x W^T + b."""
+    """What x W^T + b needs."""
 
     def __init__(self, own: Parameters) -> None:
         super().__init__()
         self.weight = own["weight"]
         self.bias = own.get("bias")
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., inputs] to [..., outputs]."""
-        return F.linear(x, self.weight, self.bias)
 
 
 class RMSNorm(nn.Module):
@@ -75,9 +86,11 @@ class RMSNorm(nn.Module):
         """Give the same shape and dtype as `x`."""
         return kernels.rms_norm(x, self.weight, self.eps)
 
-    def into(self, linear: Linear, x: torch.Tensor, recompute: bool) -> torch.Tensor:
-        """linear(norm(x)); with `recompute`, norm(x) is computed again in the backward pass."""
-        return kernels.norm_linear(x, self.weight, self.eps, linear.weight, linear.bias, recompute)
+    def into(self, linear: Linear, x: torch.Tensor, context: Context) -> torch.Tensor:
+        """linear(norm(x)) of all tokens, [t, H] to [T, outputs here]."""
+        return kernels.norm_linear(
+            x, self.weight, self.eps, linear.weight, linear.bias, context.recompute, context.region
+        )
 
 
 class Attention(nn.Module):
@@ -89,20 +102,21 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(own.below("q_norm"), config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(own.below("k_norm"), config.rms_norm_eps) if config.qk_norm else None
         self.out = Linear(own.below("out"))
-        self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+        self.heads = [piece.local_shape[0] // config.head_dim for piece in own.layout("qkv.weight").pieces]
         self.head_dim = config.head_dim
         self.layer = layer
         self.window = config.windows[layer]
 
     def forward(self, x: torch.Tensor, norm: RMSNorm, context: Context) -> torch.Tensor:
-        """Attend on norm(x): [B, S, H] to [B, S, H]."""
-        batch, length, _ = x.shape
-        qkv = norm.into(self.qkv, x, context.recompute)
-        q, k, v = qkv.view(batch, length, -1, self.head_dim).split_with_sizes(self.heads, 2)
+        """Attend on norm(x): [t, H] to [t, H]."""
+        batch_size, length = context.cosine.shape[:2]
+        qkv = norm.into(self.qkv, x, context).view(batch_size, length, -1, self.head_dim)
+        q, k, v = qkv.split_with_sizes(self.heads, 2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = (kernels.rotate(one, context.cosine, context.sine) for one in (q, k))
-        return self.out(self._attend(q, k, v, context).reshape(batch, length, -1))  # type: ignore[no-any-return]
+        mixed = self._attend(q, k, v, context).reshape(batch_size * length, -1)
+        return context.region.row_parallel(partial(F.linear, mixed, self.out.weight), self.out.bias)
 
     def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: Context) -> torch.Tensor:
         """[B, S, N, D] on [B, S, G, D], or on the cache that they join, giving [B, S, N, D]."""
@@ -121,10 +135,11 @@ class GatedMLP(nn.Module):
         self.gate_up = Linear(own.below("gate_up"))
         self.down = Linear(own.below("down"))
 
-    def forward(self, x: torch.Tensor, norm: RMSNorm, recompute: bool) -> torch.Tensor:
-        """Transform norm(x): [B, S, H] to [B, S, H]."""
-        gate_up = norm.into(self.gate_up, x, recompute)
-        return kernels.gated_linear(gate_up, self.down.weight, self.down.bias, recompute)
+    def forward(self, x: torch.Tensor, norm: RMSNorm, context: Context) -> torch.Tensor:
+        """Transform norm(x): [t, H] to [t, H]."""
+        gate_up = norm.into(self.gate_up, x, context)
+        down = partial(kernels.gated_linear, gate_up, self.down.weight, recompute=context.recompute)
+        return context.region.row_parallel(down, self.down.bias)
 
 
 class Layer(nn.Module):
@@ -138,6 +153,6 @@ class Layer(nn.Module):
         self.mlp = GatedMLP(own.below("mlp"))
 
     def forward(self, x: torch.Tensor, context: Context) -> torch.Tensor:
-        """[B, S, H] to [B, S, H]."""
+        """[t, H] to [t, H]."""
         x = x + self.attention(x, self.attention_norm, context)
-        return x + self.mlp(x, self.mlp_norm, context.recompute)  # type: ignore[no-any-return]
+        return x + self.mlp(x, self.mlp_norm, context)  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """A decoder-only transformer: Llama, Mistral, Qwen2 and Qwen3 with one implementation.
 
-B batch, S sequence, H hidden, V vocabulary.
+B batch, S sequence, H hidden, V vocabulary. Inside, tokens are one dimension: [B S, H].
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from kitae.errors import RecipeError
 from kitae.model.attention import attention_mask
 from kitae.model.blocks import Context, Layer, Parameters, RMSNorm
 from kitae.model.cache import KVCache
 from kitae.model.config import DecoderConfig
+from kitae.model.kernels import product_dtype
 from kitae.model.layouts import decoder_layouts
 from kitae.model.rotary import inverse_frequencies, rotary_tables
 from kitae.parallel.layout import ParameterLayout
+from kitae.parallel.region import UNCUT, WHOLE_VOCABULARY, Region, Vocabulary
 
 __all__ = ["Decoder", "Recompute", "decoder_layouts"]
 
@@ -32,16 +35,17 @@ class Embedding(nn.Module):
         super().__init__()
         self.weight = own["weight"]
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """[B, S] to [B, S, H]."""
-        return F.embedding(ids, self.weight)
+    def forward(self, ids: torch.Tensor, vocabulary: Vocabulary) -> torch.Tensor:
+        """[B, S] to [B S, H], to be summed over the ranks."""
+        return vocabulary.look_up(self.weight, ids.flatten())
 
 
 class Decoder(nn.Module):
     """Embedding, layers and final norm; the head is applied apart, so that a loss can take it in chunks.
 
     Parameters are uninitialised memory: fill them with `initialise` or through a live sink. With `tied`, the
-    head is the embedding, whatever the configuration says: the tensors of the checkpoint decide.
+    head is the embedding, whatever the configuration says: the tensors of the checkpoint decide. The region
+    says which part of every matrix this rank holds; WeightsError for a size that the heads do not divide by.
     """
 
     frequencies: torch.Tensor
@@ -54,17 +58,24 @@ class Decoder(nn.Module):
         tied: bool,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        region: Region = UNCUT,
     ) -> None:
         super().__init__()
         self.config = config
         self.tied = tied
-        self.layouts: list[ParameterLayout] = decoder_layouts(config, tied)(1, 0)
+        self.region = region
+        self.layouts: list[ParameterLayout] = decoder_layouts(config, tied)(
+            region.group.size, region.group.rank
+        )
         """One entry a parameter, with the names and the order of `named_parameters()`."""
+        self.vocabulary = _vocabulary(self.layouts[0], region)
+        """Which rows of the embedding and of the head are here."""
         own = Parameters(
             {
                 one.name: nn.Parameter(torch.empty(one.shape, dtype=dtype, device=device))
                 for one in self.layouts
-            }
+            },
+            {one.name: one for one in self.layouts},
         )
         self.embed = Embedding(own.below("embed"))
         self.layers = nn.ModuleList(
@@ -95,24 +106,27 @@ class Decoder(nn.Module):
     ) -> torch.Tensor:
         """Hidden states [B, S, H] after the final norm, for ids, positions and documents [B, S].
 
+        Every rank gives all of them; their gradient is taken to be a part from each rank, as a loss over its
+        own `head_weight` makes it. RecipeError where sequence parallelism cannot share out B x S tokens.
+
         Without `segment_ids` a row is one document. With a cache, which takes no segments, the tokens follow
         those in it and are added to it.
         """
         context = self._context(input_ids, position_ids, segment_ids, cache)
-        hidden = self.embed(input_ids)
+        hidden = self.region.leave(self.embed(input_ids, self.vocabulary))
         for layer in self.layers:
             hidden = self._run(layer, hidden, context)
         if cache is not None:
             cache.length += input_ids.shape[1]
-        return self.norm(hidden)  # type: ignore[no-any-return]
+        return self.region.enter(self.norm(hidden)).view(*input_ids.shape, -1)
 
     @property
     def head_weight(self) -> torch.Tensor:
-        """[V, H]."""
+        """[V, H], of which the ranks hold equal runs of rows, the last ones padded."""
         return self.embed.weight if self.head is None else self.head.weight
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[..., H] to [..., V], in the dtype of the weights."""
+        """[..., H] to [..., V], in the dtype of the weights; of this rank's rows only where V is cut."""
         return F.linear(hidden, self.head_weight)
 
     def _run(self, layer: nn.Module, hidden: torch.Tensor, context: Context) -> torch.Tensor:
@@ -123,11 +137,28 @@ class Decoder(nn.Module):
     def _context(
         self, ids: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor | None, cache: KVCache | None
     ) -> Context:
+        self._check(ids, cache)
         cosine, sine = rotary_tables(self.frequencies, positions)
         windows = set(self.config.windows)
         if cache is None:
-            length, dtype = ids.shape[1], self.embed.weight.dtype
+            length, dtype = ids.shape[1], product_dtype(self.embed.weight)
             masks = {one: attention_mask(segments, length, one, dtype, ids.device) for one in windows}
-            return Context(cosine, sine, masks, recompute=self._recompute == "selective")
+            return Context(cosine, sine, masks, self.region, recompute=self._recompute == "selective")
         slots = cache.slots(ids.shape[1])
-        return Context(cosine, sine, {one: cache.mask(slots, one) for one in windows}, cache, slots)
+        masks = {one: cache.mask(slots, one) for one in windows}
+        return Context(cosine, sine, masks, self.region, cache, slots)
+
+    def _check(self, ids: torch.Tensor, cache: KVCache | None) -> None:
+        self.region.check_tokens(ids.numel())
+        if cache is not None and self.region.group.size > 1:
+            raise RecipeError(
+                f"parallel.tensor_parallel_size: a model cut over {self.region.group.size} ranks does not "
+                "generate text; load it whole, in one process"
+            )
+
+
+def _vocabulary(embedding: ParameterLayout, region: Region) -> Vocabulary:
+    if region.group.size == 1:
+        return WHOLE_VOCABULARY
+    box = embedding.pieces[0].box
+    return Vocabulary(region.group, box.start[0], box.shape[0])

@@ -1,7 +1,8 @@
 """Forward and backward passes written out where autograd's own would move or keep much more memory.
 
-All compute in the input's dtype except the norm's statistics and its gradient, which are fp32. Saved for
-backward, in units of tokens x hidden (H) or tokens x intermediate (I), against plain autograd:
+All compute in the input's dtype, products under torch.autocast in its dtype, except the norm's statistics and
+its gradient, which are fp32. Saved for backward, in units of tokens x hidden (H) or tokens x intermediate
+(I), against plain autograd:
 
     norm_linear    2 H (H when recomputed)     against 4 H
     gated_linear   3 I (2 I when recomputed)   against 4 I
@@ -19,8 +20,18 @@ import torch
 from torch.autograd import Function
 from torch.nn import functional as F
 
+from kitae.parallel.region import UNCUT, Region
+
 Tensor = torch.Tensor
 Maybe = Tensor | None
+
+
+def product_dtype(like: Tensor) -> torch.dtype:
+    """What matrix products compute in: the tensor's dtype, or autocast's where it is on."""
+    kind = like.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return like.dtype
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -29,10 +40,19 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def norm_linear(
-    x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Maybe, recompute: bool = False
+    x: Tensor,
+    norm: Tensor,
+    eps: float,
+    weight: Tensor,
+    bias: Maybe,
+    recompute: bool = False,
+    region: Region = UNCUT,
 ) -> Tensor:
-    """linear(rms_norm(x)): [..., H] to [..., O]; with `recompute` the norm is not kept for backward."""
-    return _NormLinear.apply(x, norm, eps, weight, bias, recompute)  # type: ignore[no-any-return, no-untyped-call]
+    """linear(enter(rms_norm(x))): token-wise [..., H] to [..., O] of all tokens and this rank's outputs.
+
+    With `recompute` the norm is not kept for backward. What other ranks gave never is: it is gathered again.
+    """
+    return _NormLinear.apply(x, norm, eps, weight, bias, recompute, region)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def gated_linear(gate_up: Tensor, weight: Tensor, bias: Maybe, recompute: bool = False) -> Tensor:
@@ -60,21 +80,31 @@ class _RMSNorm(Function):
 class _NormLinear(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Maybe, recompute: bool
+        ctx: Any,
+        x: Tensor,
+        norm: Tensor,
+        eps: float,
+        weight: Tensor,
+        bias: Maybe,
+        recompute: bool,
+        region: Region,
     ) -> Tensor:
         scale = _scale(x, eps)
-        normed = _normed(x, scale, norm)
-        ctx.has_bias = bias is not None
+        ctx.dtype, ctx.region, ctx.bias = product_dtype(x), region, _dtype(bias)
+        normed = _normed(x, scale, norm).to(ctx.dtype)
         ctx.save_for_backward(x, scale, norm, weight, None if recompute else normed)
-        return F.linear(normed, weight, bias)
+        return _linear(region.gather(normed), weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Maybe, ...]:
         x, scale, norm, weight, normed = ctx.saved_tensors
-        normed = _normed(x, scale, norm) if normed is None else normed
-        d_normed, d_weight, d_bias = _linear_gradients(gradient, normed, weight, ctx.has_bias)
-        dx, d_norm = _norm_gradients(d_normed, x, scale, norm)
-        return dx, d_norm, None, d_weight, d_bias, None
+        normed = _normed(x, scale, norm).to(ctx.dtype) if normed is None else normed
+        # what the ranks exchange travels while the products are made that do not need it
+        gathering = ctx.region.begin_gather(normed)
+        reducing = ctx.region.begin_reduce(gradient @ weight.to(ctx.dtype))
+        d_weight, d_bias = _weight_gradients(gradient, gathering.wait(), weight.dtype, ctx.bias)
+        dx, d_norm = _norm_gradients(reducing.wait(), x, scale, norm)
+        return dx, d_norm, None, d_weight, d_bias, None, None
 
 
 class _GatedLinear(Function):
@@ -82,9 +112,9 @@ class _GatedLinear(Function):
     def forward(ctx: Any, gate_up: Tensor, weight: Tensor, bias: Maybe, recompute: bool) -> Tensor:
         gate, up = gate_up.chunk(2, -1)
         product = F.silu(gate).mul_(up)
-        ctx.has_bias = bias is not None
+        ctx.bias = _dtype(bias)
         ctx.save_for_backward(gate_up, weight, None if recompute else product)
-        return F.linear(product, weight, bias)
+        return _linear(product, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Maybe, ...]:
@@ -92,7 +122,8 @@ class _GatedLinear(Function):
         gate, up = gate_up.chunk(2, -1)
         activated = F.silu(gate)
         product = activated * up if product is None else product
-        d_product, d_weight, d_bias = _linear_gradients(gradient, product, weight, ctx.has_bias)
+        d_product = gradient @ weight.to(gradient.dtype)
+        d_weight, d_bias = _weight_gradients(gradient, product, weight.dtype, ctx.bias)
         d_up = activated.mul_(d_product)
         d_gate = torch.ops.aten.silu_backward(d_product.mul_(up), gate)
         return torch.cat((d_gate, d_up), -1), d_weight, d_bias, None
@@ -134,12 +165,22 @@ def _norm_gradients(gradient: Tensor, x: Tensor, scale: Tensor, weight: Tensor) 
     return dx.to(x.dtype), d_weight.to(weight.dtype)
 
 
-def _linear_gradients(
-    gradient: Tensor, inputs: Tensor, weight: Tensor, has_bias: bool
-) -> tuple[Tensor, Tensor, Maybe]:
+def _dtype(bias: Maybe) -> torch.dtype | None:
+    return None if bias is None else bias.dtype
+
+
+def _linear(inputs: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
+    """Give x W^T + b in the dtype of the inputs."""
+    return F.linear(inputs, weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype))
+
+
+def _weight_gradients(
+    gradient: Tensor, inputs: Tensor, weight: torch.dtype, bias: torch.dtype | None
+) -> tuple[Tensor, Maybe]:
+    """Gradients of a linear layer's weight and bias, in their dtypes."""
     rows = gradient.reshape(-1, gradient.shape[-1])
-    d_weight = rows.t() @ inputs.view(-1, inputs.shape[-1])
-    return gradient @ weight, d_weight, rows.sum(0) if has_bias else None
+    d_weight = (rows.t() @ inputs.view(-1, inputs.shape[-1])).to(weight)
+    return d_weight, None if bias is None else rows.sum(0, dtype=bias)
 
 
 def _turned(x: Tensor, cosine: Tensor, sine: Tensor, sign: int) -> Tensor:

@@ -5,6 +5,8 @@ Query, key and value weights are one local parameter, and so are gate and up: on
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kitae.model.config import DecoderConfig
 from kitae.parallel import cuts
 from kitae.parallel.cuts import Place
@@ -25,7 +27,7 @@ def decoder_layouts(config: DecoderConfig, tied: bool) -> LayoutTable:
         ]
         for index in range(config.num_layers):
             layouts += _layer(config, index, place)
-        layouts.append(_norm("norm.weight", "model.norm.weight", config.hidden_size, place))
+        layouts.append(_layer_norm("norm.weight", "model.norm.weight", config.hidden_size, place))
         if not tied:
             layouts.append(
                 ParameterLayout("head.weight", (cuts.vocabulary("lm_head.weight", embedding, place),))
@@ -38,9 +40,11 @@ def decoder_layouts(config: DecoderConfig, tied: bool) -> LayoutTable:
 def _layer(config: DecoderConfig, index: int, place: Place) -> list[ParameterLayout]:
     local, full = f"layers.{index}", f"model.layers.{index}"
     return [
-        _norm(f"{local}.attention_norm.weight", f"{full}.input_layernorm.weight", config.hidden_size, place),
+        _layer_norm(
+            f"{local}.attention_norm.weight", f"{full}.input_layernorm.weight", config.hidden_size, place
+        ),
         *_attention(config, f"{local}.attention", f"{full}.self_attn", place),
-        _norm(
+        _layer_norm(
             f"{local}.mlp_norm.weight", f"{full}.post_attention_layernorm.weight", config.hidden_size, place
         ),
         *_mlp(config, f"{local}.mlp", f"{full}.mlp", place),
@@ -57,14 +61,12 @@ def _attention(config: DecoderConfig, local: str, full: str, place: Place) -> li
         layouts.append(_bias(f"{local}.qkv.bias", *_qkv(config, full, "bias", (), place)))
     if config.qk_norm:
         layouts += [
-            _norm(f"{local}.{kind}_norm.weight", f"{full}.{kind}_norm.weight", config.head_dim, place)
+            _head_norm(f"{local}.{kind}_norm.weight", f"{full}.{kind}_norm.weight", config.head_dim, place)
             for kind in ("q", "k")
         ]
     layouts.append(ParameterLayout(f"{local}.out.weight", (output,)))
     if config.out_bias:
-        layouts.append(
-            _bias(f"{local}.out.bias", cuts.replicated(f"{full}.o_proj.bias", (config.hidden_size,), place))
-        )
+        layouts.append(_sum_bias(f"{local}.out.bias", f"{full}.o_proj.bias", config.hidden_size, place))
     return layouts
 
 
@@ -90,15 +92,24 @@ def _mlp(config: DecoderConfig, local: str, full: str, place: Place) -> list[Par
     down = cuts.row(f"{full}.down_proj.weight", (hidden, inner), place)
     layouts.append(ParameterLayout(f"{local}.down.weight", (down,)))
     if config.mlp_bias:
-        layouts.append(
-            _bias(f"{local}.down.bias", cuts.replicated(f"{full}.down_proj.bias", (hidden,), place))
-        )
+        layouts.append(_sum_bias(f"{local}.down.bias", f"{full}.down_proj.bias", hidden, place))
     return layouts
 
 
-def _norm(name: str, tensor: str, size: int, place: Place) -> ParameterLayout:
+def _layer_norm(name: str, tensor: str, size: int, place: Place) -> ParameterLayout:
+    """A norm of hidden states."""
+    return replace(_head_norm(name, tensor, size, place), token_wise=True)
+
+
+def _head_norm(name: str, tensor: str, size: int, place: Place) -> ParameterLayout:
+    """A norm of each of the heads that are here."""
     return ParameterLayout(name, (cuts.replicated(tensor, (size,), place),), initial="ones", decay=False)
 
 
 def _bias(name: str, *pieces: Piece) -> ParameterLayout:
     return ParameterLayout(name, pieces, initial="zeros", decay=False)
+
+
+def _sum_bias(name: str, tensor: str, size: int, place: Place) -> ParameterLayout:
+    """A bias of hidden states: added to the ranks' sum."""
+    return replace(_bias(name, cuts.replicated(tensor, (size,), place)), token_wise=True)
