@@ -2,27 +2,39 @@ import math
 
 import pytest
 import torch
-from tiny_training import tiny_decoder
+from tiny_training import tiny_decoder, whole_layouts
 
+from kitae.backend.group import ALONE
+from kitae.parallel.mesh import Mesh
+from kitae.parallel.shares import Shares
 from kitae.recipe.training import OptimizerConfig
-from kitae.train.optimizer import MOMENTS, AdamW, clip, global_norm
-from kitae.train.precision import Bf16Weights, Fp32Weights
+from kitae.train.optimizer import MOMENTS, OPTIMIZERS, clip, global_norm
+from kitae.train.precision import PRECISIONS
 
 CONFIG = OptimizerConfig(learning_rate=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 
 
-def parameters(seed=0):
-    random = torch.Generator().manual_seed(seed)
-    return {
-        name: torch.randn(shape, generator=random).requires_grad_()
-        for name, shape in (("matrix", (5, 4)), ("norm", (4,)))
-    }
+class Two(torch.nn.Module):
+    """A matrix, which is decayed, and a norm's weight, which is not."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        random = torch.Generator().manual_seed(seed)
+        self.matrix = torch.nn.Parameter(torch.randn(5, 4, generator=random))
+        self.norm = torch.nn.Parameter(torch.randn(4, generator=random))
 
 
-def give_gradients(masters, seed):
+def optimizer_of(model, precision="fp32", *, fused=True, name="adamw", seed=3):
+    shares = Shares(whole_layouts(model), ALONE)
+    weights = PRECISIONS[precision](model, shares)
+    decayed = {name for name, one in model.named_parameters() if one.dim() > 1}
+    made = OPTIMIZERS[name](weights, decayed, CONFIG, fused=fused, seed=seed, shares=shares, mesh=Mesh())
+    return made, weights
+
+
+def gradients_of(model, seed):
     random = torch.Generator().manual_seed(seed)
-    for master in masters.values():
-        master.grad = torch.randn(master.shape, generator=random)
+    return {name: torch.randn(one.shape, generator=random) for name, one in model.named_parameters()}
 
 
 def by_hand(weight, gradients, decay, rates):
@@ -41,46 +53,74 @@ def by_hand(weight, gradients, decay, rates):
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_updates_are_those_of_the_paper_and_norms_are_not_decayed(fused):
-    masters = parameters()
-    start = {name: master.detach().clone() for name, master in masters.items()}
-    optimizer = AdamW(masters, {"matrix"}, CONFIG, fused=fused)
-    seen = {name: [] for name in masters}
+    model = Two()
+    start = {name: one.detach().clone() for name, one in model.named_parameters()}
+    optimizer, weights = optimizer_of(model, fused=fused)
     rates = [0.01, 0.02, 0.005]
     for seed, rate in enumerate(rates):
-        give_gradients(masters, seed)
-        for name, master in masters.items():
-            seen[name].append(master.grad.clone())
-        optimizer.step(rate)
+        optimizer.step(rate, gradients_of(model, seed))
     for name, decay in (("matrix", 0.1), ("norm", 0.0)):
-        wanted = by_hand(start[name], seen[name], decay, rates)
-        assert (masters[name] - wanted).abs().max() < 1e-6
+        wanted = by_hand(start[name], [gradients_of(model, seed)[name] for seed in range(3)], decay, rates)
+        assert (weights.masters[name] - wanted).abs().max() < 1e-6
 
 
-def test_state_moved_to_another_optimizer_goes_on_to_the_bit():
-    masters = parameters()
-    optimizer = AdamW(masters, {"matrix"}, CONFIG, fused=True)
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "autocast"])
+def test_updates_are_torchs_to_the_bit(precision, fused):
+    model, peer = Two(), Two()
+    optimizer, weights = optimizer_of(model, precision, fused=fused)
+    groups = [{"params": [peer.matrix]}, {"params": [peer.norm], "weight_decay": 0.0}]
+    torchs = torch.optim.AdamW(
+        groups, lr=0.01, betas=CONFIG.betas, eps=CONFIG.eps, weight_decay=0.1, fused=fused
+    )
+    for seed in range(4):
+        gradients = gradients_of(model, seed)
+        optimizer.step(0.01, gradients)
+        for name, one in peer.named_parameters():
+            one.grad = gradients[name]
+        torchs.step()
+    for name, one in peer.named_parameters():
+        assert torch.equal(weights.masters[name], one)
+        assert torch.equal(optimizer.moments("exp_avg_sq")[name], torchs.state[one]["exp_avg_sq"])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_state_moved_to_another_optimizer_goes_on_to_the_bit(name, precision):
+    model, twin = Two(), Two(seed=1)
+    optimizer, weights = optimizer_of(model, precision, name=name)
     for seed in range(3):
-        give_gradients(masters, seed)
-        optimizer.step(0.01)
-    twins = {name: master.detach().clone().requires_grad_() for name, master in masters.items()}
-    other = AdamW(twins, {"matrix"}, CONFIG, fused=True)
-    for kind in MOMENTS:
-        for name, moment in other.moments(kind).items():
-            assert moment.dtype == torch.float32
-            moment.copy_(optimizer.moments(kind)[name])
+        optimizer.step(0.01, gradients_of(model, seed))
+    other, others = optimizer_of(twin, precision, name=name)
+    targets = {"weights": others.masters} | {kind: other.moments(kind) for kind in MOMENTS}
+    sources = {"weights": weights.masters} | {kind: optimizer.moments(kind) for kind in MOMENTS}
+    with torch.no_grad():
+        for kind, tensors in targets.items():
+            for parameter, tensor in tensors.items():
+                assert tensor.dtype == (torch.float32 if kind in MOMENTS else weights.masters["norm"].dtype)
+                tensor.copy_(sources[kind][parameter])
     other.restore_step(3)
-    for pair in ((optimizer, masters), (other, twins)):
-        give_gradients(pair[1], 9)
-        pair[0].step(0.01)
-    assert all(torch.equal(masters[name], twins[name]) for name in masters)
+    for one in (optimizer, other):
+        one.step(0.01, gradients_of(model, 9))
+    assert all(torch.equal(weights.masters[name], others.masters[name]) for name in weights.masters)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_parameter_without_a_gradient_stays_as_it_is(name):
+    model = Two()
+    before = model.matrix.detach().clone()
+    optimizer, _ = optimizer_of(model, name=name)
+    optimizer.step(0.01, {"norm": torch.ones(4)})
+    assert torch.equal(model.matrix, before)
+    assert torch.allclose(model.norm, Two().norm - 0.01)
 
 
 def test_a_model_without_decayed_parameters():
-    masters = {"norm": torch.ones(3, requires_grad=True)}
-    optimizer = AdamW(masters, set(), CONFIG, fused=True)
-    masters["norm"].grad = torch.ones(3)
-    optimizer.step(0.01)
-    assert torch.allclose(masters["norm"], torch.full((3,), 0.99))
+    model = torch.nn.Module()
+    model.norm = torch.nn.Parameter(torch.ones(3))
+    optimizer, _ = optimizer_of(model)
+    optimizer.step(0.01, {"norm": torch.ones(3)})
+    assert torch.allclose(model.norm, torch.full((3,), 0.99))
 
 
 def test_the_layout_decides_what_is_decayed():
@@ -108,49 +148,3 @@ def test_clipping(limit, wanted):
     gradients = [torch.tensor([3.0]), torch.tensor([4.0])]
     clip(gradients, 5.0, limit)
     assert torch.cat(gradients).tolist() == pytest.approx(wanted)
-
-
-def test_small_updates_are_not_lost_below_bf16():
-    """T46: weights at 1.0, 100 updates of -6e-4: fp32 master 0.94; rounded each time they stay at 1."""
-    model = torch.nn.Linear(64, 64, bias=False)
-    torch.nn.init.ones_(model.weight)
-    weights = Bf16Weights(model)
-    rounded = torch.ones(4096, dtype=torch.bfloat16)
-    for _ in range(100):
-        for master in weights.masters.values():
-            master.sub_(6e-4)
-        weights.publish()
-        rounded = rounded - 6e-4
-    assert rounded.unique().tolist() == [1.0]
-    assert weights.masters["weight"].unique().item() == pytest.approx(0.94, abs=1e-5)
-    assert model.weight.unique().item() == pytest.approx(0.94, abs=2e-3)
-
-
-def test_bf16_gradients_are_summed_in_fp32_and_freed():
-    model = torch.nn.Linear(1, 1, bias=False)
-    weights = Bf16Weights(model)
-    master = weights.masters["weight"]
-    for gradient in (1.0, *[2.0**-9] * 4):
-        model.weight.backward(torch.full((1, 1), gradient, dtype=torch.bfloat16))
-        assert model.weight.grad is None
-    assert master.grad.dtype == torch.float32
-    assert master.grad.item() == 1 + 4 * 2.0**-9  # in bf16 each addition would be rounded away
-    weights.clear_gradients()
-    assert master.grad is None
-
-
-def test_masters_start_from_the_weights_as_they_came():
-    decoder = tiny_decoder()
-    before = {name: one.detach().clone() for name, one in decoder.named_parameters()}
-    weights = Bf16Weights(decoder)
-    assert list(weights.masters) == list(before)
-    for name, parameter in decoder.named_parameters():
-        assert torch.equal(weights.masters[name], before[name])
-        assert torch.equal(parameter, before[name].bfloat16())
-
-
-def test_fp32_weights_are_the_model():
-    model = torch.nn.Linear(2, 2).to(torch.bfloat16)
-    weights = Fp32Weights(model)
-    assert weights.masters["weight"] is model.weight
-    assert model.weight.dtype == torch.float32

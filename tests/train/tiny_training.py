@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from kitae.backend.group import ALONE
 from kitae.backend.table import select
 from kitae.checkpoint.store import CheckpointStore
 from kitae.data.pack import PackWriter
@@ -14,9 +15,12 @@ from kitae.data.packed import PackedData
 from kitae.model.config import DecoderConfig
 from kitae.model.decoder import Decoder
 from kitae.model.init import initialise
+from kitae.parallel.layout import Box, ParameterLayout, Piece
+from kitae.parallel.mesh import Mesh
+from kitae.parallel.shares import Shares
 from kitae.recipe.schema import Recipe
 from kitae.train.job import TrainJob
-from kitae.train.optimizer import AdamW
+from kitae.train.optimizer import OPTIMIZERS
 from kitae.train.precision import PRECISIONS
 from kitae.train.step import Stepper
 
@@ -94,18 +98,32 @@ def recipe(**sections: object) -> Recipe:
     )
 
 
+def whole_layouts(model: torch.nn.Module) -> list[ParameterLayout]:
+    """Each parameter whole, as a tensor of its own name."""
+    shapes = {name: tuple(one.shape) for name, one in model.named_parameters()}
+    return [
+        ParameterLayout(name, (Piece(name, shape, shape, Box.whole(shape), shape),), decay=len(shape) > 1)
+        for name, shape in shapes.items()
+    ]
+
+
 def stepper(
     model: torch.nn.Module | None = None,
     precision: str = "fp32",
     max_grad_norm: float | None = None,
     learning_rate: float = 0.01,
+    optimizer: str = "adamw",
+    seed: int = 7,
 ) -> Stepper:
     model = model or tiny_decoder()
-    weights = PRECISIONS[precision](model)
-    config = recipe(optimizer={"learning_rate": learning_rate}).optimizer
+    shares = Shares(getattr(model, "layouts", None) or whole_layouts(model), ALONE)
+    weights = PRECISIONS[precision](model, shares)
+    config = recipe(optimizer={"learning_rate": learning_rate, "name": optimizer}).optimizer
     decayed = {name for name, one in model.named_parameters() if one.dim() > 1}
-    optimizer = AdamW(weights.masters, decayed, config, fused=True)
-    return Stepper(model, weights, optimizer, select("cpu"), max_grad_norm, chunk_tokens=32)
+    made = OPTIMIZERS[config.name](
+        weights, decayed, config, fused=True, seed=seed, shares=shares, mesh=Mesh()
+    )
+    return Stepper(model, weights, made, select("cpu"), max_grad_norm, chunk_tokens=32)
 
 
 def job(

@@ -15,18 +15,20 @@ from pathlib import Path
 
 import torch
 
+from kitae.backend.group import ALONE
 from kitae.checkpoint.resume import Checkpoint, open_checkpoint
 from kitae.data.cursor import Cursor
 from kitae.errors import StoppedError
 from kitae.model.flops import train_flops_per_token
 from kitae.parallel.mesh import on_lead
+from kitae.parallel.shares import Shares
 from kitae.recipe.resolve import resolve
 from kitae.train.batch import global_batch
 from kitae.train.evaluate import evaluate
 from kitae.train.job import TrainJob, TrainResult
 from kitae.train.lengths import Lengths, count_out
 from kitae.train.metrics import MetricsLog
-from kitae.train.optimizer import AdamW
+from kitae.train.optimizer import OPTIMIZERS
 from kitae.train.precision import PRECISIONS
 from kitae.train.progress import display
 from kitae.train.recorder import Recorder, RunRecorder, SilentRecorder, Topology
@@ -81,14 +83,23 @@ def _newest(job: TrainJob) -> Checkpoint | None:
 
 
 def _stepper(job: TrainJob) -> Stepper:
-    weights = PRECISIONS[job.recipe.training.precision](job.decoder)
+    shares = Shares(job.decoder.layouts, ALONE)
+    weights = PRECISIONS[job.recipe.training.precision](job.decoder, shares)
     job.decoder.recompute = job.recipe.training.recompute
     decayed = {layout.name for layout in job.decoder.layouts if layout.decay}
     config = job.recipe.optimizer
     return Stepper(
         model=job.decoder,
         weights=weights,
-        optimizer=AdamW(weights.masters, decayed, config, fused=job.backend.fused_optimizer),
+        optimizer=OPTIMIZERS[config.name](
+            weights,
+            decayed,
+            config,
+            fused=job.backend.fused_optimizer,
+            seed=job.recipe.seed,
+            shares=shares,
+            mesh=job.mesh,
+        ),
         backend=job.backend,
         max_grad_norm=config.max_grad_norm,
         chunk_tokens=job.recipe.training.loss_chunk_tokens,

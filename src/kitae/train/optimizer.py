@@ -1,12 +1,18 @@
-"""AdamW over fp32 master weights, its state by parameter name, and the norm that gradients are clipped to."""
+"""AdamW and LAMB over the rows of each parameter that this rank updates, and the clipping of gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
+from torch.optim.adamw import adamw
 
+from kitae.parallel.mesh import Mesh
+from kitae.parallel.shares import Shares
 from kitae.recipe.training import OptimizerConfig
+from kitae.train.lamb import TrustRatios, adam_direction
+from kitae.train.precision import Weights
+from kitae.train.rounding import RoundingKey
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Kinds of optimizer state, as a checkpoint names them."""
@@ -14,53 +20,141 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 _norm: Callable[..., torch.Tensor] = torch.linalg.vector_norm
 
 
-class AdamW:
-    """Decoupled weight decay (Loshchilov and Hutter, 2019) for the parameters in `decayed`, none for others.
+class Optimizer:
+    """State and settings; subclasses make the updates. All ranks of the mesh make it together.
 
     State is there from the start, in fp32: out of memory shows before the first step, and a checkpoint can be
-    read into it.
+    read into it. Parameters in `decayed` are decayed, others are not. `seed` is for rounding.
     """
 
     def __init__(
         self,
-        masters: Mapping[str, torch.Tensor],
+        weights: Weights,
         decayed: Collection[str],
         config: OptimizerConfig,
         *,
         fused: bool,
+        seed: int,
+        shares: Shares,
+        mesh: Mesh,
     ) -> None:
-        self._masters = dict(masters)
-        groups = [
-            {"params": [t for n, t in masters.items() if (n in decayed) is decays], "weight_decay": decay}
-            for decays, decay in ((True, config.weight_decay), (False, 0.0))
-        ]
-        self._optimizer = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
-            lr=config.learning_rate,
-            betas=config.betas,
-            eps=config.eps,
-            fused=fused,
-        )
-        for master in self._masters.values():
-            self._optimizer.state[master] = {
-                "step": torch.zeros((), dtype=torch.float32, device=master.device if fused else "cpu"),
-                **{kind: torch.zeros_like(master, requires_grad=False) for kind in MOMENTS},
+        self._weights = weights
+        self._config = config
+        self._seed = seed
+        self._updates = 0
+        self._decay = {name: config.weight_decay if name in decayed else 0.0 for name in weights.masters}
+        self._moments = {
+            kind: {
+                name: torch.zeros_like(master, dtype=torch.float32, requires_grad=False)
+                for name, master in weights.masters.items()
             }
+            for kind in MOMENTS
+        }
+        self._prepare(decayed, fused, shares, mesh)
 
-    def step(self, learning_rate: float) -> None:
-        """Update the masters from their gradients; a master without one stays as it is."""
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
-        self._optimizer.step()
+    def _prepare(self, decayed: Collection[str], fused: bool, shares: Shares, mesh: Mesh) -> None:
+        """Make what else a subclass needs."""
+        raise NotImplementedError
+
+    def step(self, learning_rate: float, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Update the weights from fp32 gradients of this rank's rows, which may be overwritten.
+
+        A parameter without a gradient stays as it is. What the model computes with changes with
+        `Weights.publish`.
+        """
+        raise NotImplementedError
 
     def moments(self, kind: str) -> dict[str, torch.Tensor]:
         """Live state of one of `MOMENTS` by parameter name: read it to save, fill it to restore."""
-        return {name: self._optimizer.state[master][kind] for name, master in self._masters.items()}
+        return dict(self._moments[kind])
 
     def restore_step(self, step: int) -> None:
-        """Go on as after `step` updates: the bias corrections depend on it."""
-        for master in self._masters.values():
-            self._optimizer.state[master]["step"].fill_(step)
+        """Go on as after `step` updates: bias corrections and rounding depend on it."""
+        self._updates = step
+
+    def _lend(self, names: Collection[str]) -> Iterable[dict[str, torch.Tensor]]:
+        return self._weights.lend(names, RoundingKey(self._seed, self._updates))
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), by torch's kernels."""
+
+    def _prepare(self, decayed: Collection[str], fused: bool, shares: Shares, mesh: Mesh) -> None:
+        self._fused = fused
+        self._steps = {
+            name: torch.zeros((), dtype=torch.float32, device=master.device if fused else "cpu")
+            for name, master in self._weights.masters.items()
+        }
+
+    @torch.no_grad()
+    def step(self, learning_rate: float, gradients: Mapping[str, torch.Tensor]) -> None:
+        """See `Optimizer`; the gradients stay as they are."""
+        self._updates += 1
+        for values in self._lend(gradients.keys()):
+            for decay in sorted({self._decay[name] for name in values}, reverse=True):
+                names = [name for name in values if self._decay[name] == decay]
+                self._update({name: values[name] for name in names}, gradients, learning_rate, decay)
+
+    def restore_step(self, step: int) -> None:
+        """See `Optimizer`."""
+        super().restore_step(step)
+        for count in self._steps.values():
+            count.fill_(step)
+
+    def _update(
+        self,
+        values: Mapping[str, torch.Tensor],
+        gradients: Mapping[str, torch.Tensor],
+        learning_rate: float,
+        decay: float,
+    ) -> None:
+        first, second = (self._moments[kind] for kind in MOMENTS)
+        beta1, beta2 = self._config.betas
+        adamw(
+            list(values.values()),
+            [gradients[name] for name in values],
+            [first[name] for name in values],
+            [second[name] for name in values],
+            [],
+            [self._steps[name] for name in values],
+            foreach=False,
+            fused=self._fused,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=learning_rate,
+            weight_decay=decay,
+            eps=self._config.eps,
+            maximize=False,
+        )
+
+
+class Lamb(Optimizer):
+    """LAMB (You et al., 2020): Adam's direction and weight decay, scaled by a trust ratio for each tensor.
+
+    For BERT at large batches: betas 0.9 and 0.999, eps 1e-6, weight decay 0.01, gradients clipped to 1.
+    """
+
+    def _prepare(self, decayed: Collection[str], fused: bool, shares: Shares, mesh: Mesh) -> None:
+        self._ratios = TrustRatios(decayed, shares, mesh)
+
+    @torch.no_grad()
+    def step(self, learning_rate: float, gradients: Mapping[str, torch.Tensor]) -> None:
+        """See `Optimizer`; the gradients are overwritten with the updates, which takes no memory."""
+        self._updates += 1
+        first, second = (self._moments[kind] for kind in MOMENTS)
+        betas, eps = self._config.betas, self._config.eps
+        for name, gradient in gradients.items():
+            adam_direction(gradient, (first[name], second[name]), betas=betas, eps=eps, updates=self._updates)
+            gradient.add_(self._weights.masters[name], alpha=self._decay[name])
+        self._ratios.apply(self._weights.masters, gradients)
+        for values in self._lend(gradients.keys()):
+            for name, value in values.items():
+                value.add_(gradients[name], alpha=-learning_rate)
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adamw": AdamW, "lamb": Lamb}
+"""By the recipe's `optimizer.name`."""
 
 
 def global_norm(tensors: Iterable[torch.Tensor]) -> torch.Tensor:

@@ -12,7 +12,7 @@ from kitae.checkpoint.resume import Checkpoint
 from kitae.checkpoint.stream import stream
 from kitae.errors import RecipeError
 from kitae.train.job import TrainJob
-from kitae.train.optimizer import MOMENTS, AdamW
+from kitae.train.optimizer import MOMENTS, Optimizer
 from kitae.train.precision import Weights
 
 
@@ -39,7 +39,7 @@ def check_same_recipe(job: TrainJob, checkpoint: Checkpoint) -> None:
 
 
 def save(
-    job: TrainJob, weights: Weights, optimizer: AdamW, state: TrainState, heldout_loss: float | None
+    job: TrainJob, weights: Weights, optimizer: Optimizer, state: TrainState, heldout_loss: float | None
 ) -> Path:
     """Save everything that the next update depends on; the folder of the checkpoint."""
     layouts = job.decoder.layouts
@@ -55,7 +55,7 @@ def save(
     )
 
 
-def restore(job: TrainJob, weights: Weights, optimizer: AdamW, checkpoint: Checkpoint) -> TrainState:
+def restore(job: TrainJob, weights: Weights, optimizer: Optimizer, checkpoint: Checkpoint) -> TrainState:
     """Fill weights and optimizer from a checkpoint; the counters."""
     targets = {"weights": weights.masters} | {kind: optimizer.moments(kind) for kind in MOMENTS}
     for kind, tensors in targets.items():

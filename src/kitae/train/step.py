@@ -1,4 +1,4 @@
-"""One optimizer update: forward and backward over the micro-batches, clipping, AdamW."""
+"""One optimizer update: forward and backward over the micro-batches, clipping, optimizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kitae.model.decoder import Decoder
 from kitae.train.batch import GlobalBatch, MicroBatch
 from kitae.train.finite import explain
 from kitae.train.loss import linear_cross_entropy
-from kitae.train.optimizer import AdamW, clip, global_norm
+from kitae.train.optimizer import Optimizer, clip, global_norm
 from kitae.train.precision import Weights
 
 
@@ -33,7 +33,7 @@ class Stepper:
 
     model: Decoder
     weights: Weights
-    optimizer: AdamW
+    optimizer: Optimizer
     backend: Backend
     max_grad_norm: float | None
     chunk_tokens: int
@@ -51,8 +51,10 @@ class Stepper:
         if not math.isfinite(sum(parts) + norm_value):
             self.weights.clear_gradients()
             raise explain(self.model, self._loss_of(batch), batch.micro_batches, f"step {step}")
-        clip(self._sums(), norm_value, self.max_grad_norm)
-        self.optimizer.step(learning_rate)
+        sums = self.weights.sums()
+        clip(list(sums.values()), norm_value, self.max_grad_norm)
+        self.optimizer.step(learning_rate, sums)
+        del sums
         self.weights.publish()
         self.weights.clear_gradients()
         self.backend.boundary()
@@ -62,7 +64,7 @@ class Stepper:
     def gradients(
         self, batch: GlobalBatch, check: Callable[[], None] = lambda: None
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Fill the masters' gradients; the micro-batches' shares of the loss, and the global norm."""
+        """Fill the sums of the gradients; the micro-batches' shares of the loss, and the global norm."""
         self.weights.clear_gradients()
         loss_of = self._loss_of(batch)
         losses = []
@@ -73,22 +75,20 @@ class Stepper:
             losses.append(loss.detach())
             self.backend.boundary()
         check()
-        return losses, global_norm(self._sums())
+        return losses, global_norm(self.weights.sums().values())
 
     def _loss_of(self, batch: GlobalBatch) -> Callable[[MicroBatch], torch.Tensor]:
         scale = 1 / max(1, batch.target_tokens)
 
         def loss_of(part: MicroBatch) -> torch.Tensor:
-            hidden = self.model(part.input_ids, part.position_ids, part.segment_ids)
-            return linear_cross_entropy(
-                hidden.flatten(0, 1),
-                self.model.head_weight,
-                part.targets.flatten(),
-                scale=scale,
-                chunk_tokens=self.chunk_tokens,
-            )
+            with self.weights.forward_context():
+                hidden = self.model(part.input_ids, part.position_ids, part.segment_ids)
+                return linear_cross_entropy(
+                    hidden.flatten(0, 1),
+                    self.model.head_weight,
+                    part.targets.flatten(),
+                    scale=scale,
+                    chunk_tokens=self.chunk_tokens,
+                )
 
         return loss_of
-
-    def _sums(self) -> list[torch.Tensor]:
-        return [master.grad for master in self.weights.masters.values() if master.grad is not None]
