@@ -119,6 +119,10 @@ class Group:
             "reduce_scatter", _REDUCE_SCATTER, output, tensor.contiguous(), op=dist.ReduceOp.SUM
         )
 
+    def start_all_to_all(self, output: torch.Tensor, tensor: torch.Tensor) -> Pending:
+        """Begin to give rank r row r of a tensor [size, n]; row r of the contiguous `output` is from rank r."""
+        return self._start("all_to_all", dist.all_to_all_single, output, tensor.contiguous())
+
     def exchange(self, value: Any) -> list[Any]:
         """Every rank's value (plain Python; not for tensors), in the order of the ranks."""
         if self.handle is None:

@@ -25,18 +25,19 @@ class Shares:
         self.group = group
         self.layouts = share_layouts(layouts, group.size, group.rank)
         """Of the rows of this rank, with the names and the order of the parameters."""
-        self._shapes = {layout.name: layout.shape for layout in layouts}
+        self.shapes = {layout.name: layout.shape for layout in layouts}
+        """Of the local parameters, all rows."""
 
     def rows(self, name: str) -> slice:
         """The rows of parameter `name` that this rank has; may be none."""
-        return row_range(self._shapes[name][0], self.group.size, self.group.rank)
+        return row_range(self.shapes[name][0], self.group.size, self.group.rank)
 
     def cut(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """View this rank's rows of a local tensor, without gradient; the tensor itself in a group of one."""
         if self.group.size == 1:
             return tensor
         # The layout of a scalar parameter is one row.
-        return tensor.detach().view(self._shapes[name])[self.rows(name)]
+        return tensor.detach().view(self.shapes[name])[self.rows(name)]
 
 
 def rows_each(rows: int, size: int) -> int:

@@ -1,0 +1,93 @@
+"""What layouts say of gradients: which are parts to be summed over ranks, and which count in the norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import torch
+from torch import nn
+
+from kitae.parallel.layout import Box, ParameterLayout, Piece
+from kitae.parallel.mesh import Mesh
+
+_norm: Callable[..., torch.Tensor] = torch.linalg.vector_norm
+
+
+def plain_layouts(module: nn.Module) -> list[ParameterLayout]:
+    """Layouts of a module that no plan cuts: parameters whole, under their own names; a scalar is a row."""
+    return [
+        ParameterLayout(name, (_whole(name, tuple(one.shape) or (1,)),), decay=one.dim() > 1)
+        for name, one in module.named_parameters()
+    ]
+
+
+def _whole(name: str, shape: tuple[int, ...]) -> Piece:
+    return Piece(name, shape, shape, Box.whole(shape), shape)
+
+
+@torch.no_grad()
+def sum_copies(
+    gradients: Mapping[str, torch.Tensor],
+    layouts: Iterable[ParameterLayout],
+    mesh: Mesh,
+    sequence_parallel: bool,
+) -> None:
+    """Sum, in place, the gradients of pieces of which several tensor-parallel ranks each have a part.
+
+    `gradients` by parameter name, each of the shape of its layout. Afterwards all ranks that hold a piece
+    have the same gradient for it, to the bit. One collective for every number of holders.
+    """
+    parts: dict[int, list[torch.Tensor]] = {}
+    for layout in layouts:
+        if layout.name in gradients and (sequence_parallel or not layout.token_wise):
+            for piece, part in _pieces(layout, gradients[layout.name]):
+                parts.setdefault(piece.replicas, []).append(part)
+    parts.pop(1, None)
+    for replicas, views in parts.items():
+        flat = mesh.holders(replicas).all_reduce(torch.cat([view.flatten() for view in views]))
+        for view, summed in zip(views, torch.split(flat, [view.numel() for view in views]), strict=True):
+            view.copy_(summed.view(view.shape))
+
+
+@torch.no_grad()
+def global_norm(
+    gradients: Mapping[str, torch.Tensor],
+    layouts: Iterable[ParameterLayout],
+    mesh: Mesh,
+    sharded: bool,
+) -> torch.Tensor:
+    """Euclidean norm of the gradients of all full tensors together, an fp32 scalar, the same on all ranks.
+
+    `gradients` by parameter name, each of the shape of its layout; `sharded` when data-parallel ranks have
+    different rows. What several ranks hold counts once, on the first of them.
+
+    Row by row, then over the rows: one sum over 28 million numbers in fp32 is off by 3.5e-4, this by 1e-7.
+    """
+    group = mesh.world if sharded else mesh.tensor
+    norms = [
+        _norm(_norm(tensor, dim=-1, dtype=torch.float32))
+        for layout in layouts
+        if layout.name in gradients
+        for tensor in _counted(layout, gradients[layout.name], mesh)
+    ]
+    # A rank may have nothing that it counts.
+    local = _norm(torch.stack(norms or [next(iter(gradients.values())).new_zeros(())]))
+    return local if group.size == 1 else _norm(group.all_gather(local.view(1)))
+
+
+def _counted(layout: ParameterLayout, tensor: torch.Tensor, mesh: Mesh) -> Iterator[torch.Tensor]:
+    """Give what this rank counts: the tensor as it is when that is all of it, else pieces."""
+    counts = [mesh.holders(piece.replicas).rank == 0 for piece in layout.pieces]
+    if all(counts):
+        yield tensor
+        return
+    for counted, (_, part) in zip(counts, _pieces(layout, tensor), strict=True):
+        if counted:
+            yield part
+
+
+def _pieces(layout: ParameterLayout, tensor: torch.Tensor) -> Iterator[tuple[Piece, torch.Tensor]]:
+    """Views of a tensor's pieces, padding included."""
+    sizes = [piece.local_shape[layout.concat_dim] for piece in layout.pieces]
+    parts = torch.split(tensor.view(layout.shape), sizes, layout.concat_dim)
+    return zip(layout.pieces, parts, strict=True)
