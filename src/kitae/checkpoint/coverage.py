@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
 from math import prod
 
@@ -28,7 +29,7 @@ class Coverage:
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
         self._shapes = dict(shapes)
-        self._written: dict[str, list[Box]] = {name: [] for name in shapes}
+        self._written = {name: _Boxes() for name in shapes}
 
     def add(self, name: str, box: Box, given: Shape) -> None:
         """Note a box filled with values of shape `given`; WeightsError if it misfits or is not the first."""
@@ -43,24 +44,54 @@ class Coverage:
             )
         if given != box.shape:
             raise WeightsError(f"tensor {name}: values of shape {given} where shape {box.shape} is due")
-        if any(intersect(box, other) for other in self._written[name]):
+        if self._written[name].meets(box):
             raise WeightsError(
                 f"tensor {name} {shape}: the part at {box.start} of shape {box.shape} was written twice"
             )
-        self._written[name].append(box)
+        self._written[name].add(box)
 
     def check(self) -> None:
         """Raise WeightsError naming the tensors of which something is missing."""
-        missing = [self._state(name) for name in self._shapes if self._count(name) < prod(self._shapes[name])]
+        missing = [
+            f"{name} {shape}: {self._written[name].count} of {prod(shape)} values"
+            for name, shape in self._shapes.items()
+            if self._written[name].count < prod(shape)
+        ]
         if missing:
             raise WeightsError(f"{len(missing)} tensors were not written in full: {listed(missing)}")
 
-    def _count(self, name: str) -> int:
-        return sum(prod(box.shape) for box in self._written[name])
 
-    def _state(self, name: str) -> str:
-        shape = self._shapes[name]
-        return f"{name} {shape}: {self._count(name)} of {prod(shape)} values"
+class _Boxes:
+    """Boxes of one tensor by their first row: with hundreds of ranks, few of them are near a new one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Elements in all boxes."""
+        self._starts: list[int] = []
+        self._at: dict[int, list[Box]] = {}
+        self._tallest = 0
+
+    def meets(self, box: Box) -> bool:
+        """Whether the box shares an element with one that is here."""
+        start, size = _rows(box)
+        near = self._starts[
+            bisect_right(self._starts, start - self._tallest) : bisect_left(self._starts, start + size)
+        ]
+        return any(intersect(box, other) for first in near for other in self._at[first])
+
+    def add(self, box: Box) -> None:
+        """Take a box in."""
+        start, size = _rows(box)
+        if start not in self._at:
+            insort(self._starts, start)
+        self._at.setdefault(start, []).append(box)
+        self._tallest = max(self._tallest, size)
+        self.count += prod(box.shape)
+
+
+def _rows(box: Box) -> tuple[int, int]:
+    """First row and number of rows; a scalar is one row."""
+    return (box.start[0], box.shape[0]) if box.shape else (0, 1)
 
 
 def listed(names: list[str], most: int = 5) -> str:

@@ -26,20 +26,24 @@ class LiveSource:
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every full tensor of which something lives here."""
-        return {name: TensorInfo(self._shapes[name], parts[0][1].dtype) for name, parts in self._held.items()}
+        return _infos(self._held, self._shapes)
 
     def boxes(self, name: str) -> list[Box]:
         """The boxes of a full tensor that live here."""
-        return [box for box, _ in self._held[name]]
+        return _boxes(self._held, name)
 
     def read(self, name: str, box: Box | None = None) -> torch.Tensor:
         """The box of a tensor on the CPU; it may share the parameter's memory, so never write to it."""
         wanted = box or Box.whole(self._shapes[name])
-        parts = self._held[name]
-        for held, values in parts:
-            if intersect(held, wanted) == wanted:
-                return values[within(wanted, held)].cpu()
-        return _gathered(name, wanted, parts)
+        view = self.view(name, wanted)
+        return _gathered(name, wanted, self._held[name]) if view is None else view.cpu()
+
+    def view(self, name: str, box: Box) -> torch.Tensor | None:
+        """The memory that holds the box, wherever it is; None when no single parameter holds all of it."""
+        for held, values in self._held[name]:
+            if intersect(held, box) == box:
+                return values[within(box, held)]
+        return None
 
 
 class LiveSink(ScopedSink):
@@ -47,9 +51,18 @@ class LiveSink(ScopedSink):
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], layouts: Sequence[ParameterLayout]) -> None:
         self._held = _held(tensors, layouts)
-        self._coverage = Coverage(_full_shapes(layouts))
+        self._shapes = _full_shapes(layouts)
+        self._coverage = Coverage(self._shapes)
         self._missing = {n: sum(values.numel() for _, values in parts) for n, parts in self._held.items()}
         _clear_padding(tensors, layouts)
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every full tensor of which something lives here, in the dtype that it has here."""
+        return _infos(self._held, self._shapes)
+
+    def boxes(self, name: str) -> list[Box]:
+        """The boxes of a full tensor that live here: what has to be written."""
+        return _boxes(self._held, name)
 
     def write(self, name: str, box: Box, tensor: torch.Tensor) -> None:
         """Copy what lives here of one box of the full tensor `name`."""
@@ -68,6 +81,15 @@ class LiveSink(ScopedSink):
 
     def abort(self) -> None:
         """Nothing to undo: the parameters hold what was written so far."""
+
+
+def _infos(held: Held, shapes: Mapping[str, Shape]) -> dict[str, TensorInfo]:
+    return {name: TensorInfo(shapes[name], parts[0][1].dtype) for name, parts in held.items()}
+
+
+def _boxes(held: Held, name: str) -> list[Box]:
+    """Each once, though two parameters may hold the same."""
+    return list(dict.fromkeys(box for box, _ in held[name]))
 
 
 def _held(tensors: Mapping[str, torch.Tensor], layouts: Sequence[ParameterLayout]) -> Held:

@@ -95,8 +95,7 @@ class Manifest:
             "format": FORMAT,
             "version": VERSION,
             **{name: getattr(self, name) for name in _PLAIN},
-            "tensors": {kind: _encode_tensors(tensors) for kind, tensors in self.tensors.items()},
-            "files": {name: vars(file) for name, file in self.files.items()},
+            **encode_contents(self.tensors, self.files),
         }
         try:
             text = _canonical(body)
@@ -172,6 +171,16 @@ def _check_version(path: Path, version: object) -> None:
         )
 
 
+def encode_contents(
+    tensors: Mapping[str, StoredTensors], files: Mapping[str, StoredFile]
+) -> dict[str, dict[str, Any]]:
+    """The entries `tensors` and `files` as JSON values."""
+    return {
+        "tensors": {kind: _encode_tensors(entries) for kind, entries in tensors.items()},
+        "files": {name: vars(file) for name, file in files.items()},
+    }
+
+
 def _encode_tensors(tensors: StoredTensors) -> dict[str, Any]:
     return {
         name: {
@@ -187,26 +196,40 @@ def _decode(body: dict[str, Any]) -> Manifest:
     for name, kind in _PLAIN.items():
         if not isinstance(body[name], kind):
             raise TypeError(f"{name} is {body[name]!r}")
-    files = {
-        name: StoredFile(int(file["size_bytes"]), str(file["sha256"])) for name, file in body["files"].items()
-    }
+    tensors, files = decode_contents(body)
     for name in files:
         if Path(name).name != name:
             raise ValueError(f"{name!r} is not a name of a file in the folder")
-    tensors = {kind: _decode_tensors(entries, files) for kind, entries in body["tensors"].items()}
+    for of_kind in tensors.values():
+        require_whole(of_kind)
+        for name, tensor in of_kind.items():
+            for part in tensor.boxes:
+                if part.file not in files:
+                    raise ValueError(f"tensor {name} lies in {part.file!r}, which is not among the files")
     return Manifest(tensors=tensors, files=files, **{name: body[name] for name in _PLAIN})
 
 
-def _decode_tensors(entries: dict[str, Any], files: Mapping[str, StoredFile]) -> dict[str, StoredTensor]:
-    tensors = {name: _decode_tensor(entry) for name, entry in entries.items()}
+def decode_contents(
+    body: Mapping[str, Any],
+) -> tuple[dict[str, StoredTensors], dict[str, StoredFile]]:
+    """Tensors and files out of what `encode_contents` made."""
+    files = {
+        name: StoredFile(int(file["size_bytes"]), str(file["sha256"])) for name, file in body["files"].items()
+    }
+    tensors: dict[str, StoredTensors] = {
+        kind: {name: _decode_tensor(entry) for name, entry in entries.items()}
+        for kind, entries in body["tensors"].items()
+    }
+    return tensors, files
+
+
+def require_whole(tensors: StoredTensors) -> None:
+    """Raise WeightsError unless the boxes hold every element of every tensor exactly once."""
     coverage = Coverage({name: tensor.info.shape for name, tensor in tensors.items()})
     for name, tensor in tensors.items():
         for part in tensor.boxes:
             coverage.add(name, part.box, part.box.shape)
-            if part.file not in files:
-                raise ValueError(f"tensor {name} lies in {part.file!r}, which is not among the files")
     coverage.check()
-    return tensors
 
 
 def _decode_tensor(entry: dict[str, Any]) -> StoredTensor:

@@ -17,11 +17,12 @@ from kitae.checkpoint.hf import HfSource, read_json
 from kitae.checkpoint.hf_sink import HEAD
 from kitae.checkpoint.live import LiveSink
 from kitae.checkpoint.pipe import TensorInfo, TensorSource
-from kitae.checkpoint.stream import stream
+from kitae.checkpoint.stream import fill
 from kitae.errors import WeightsError
 from kitae.model.config import DecoderConfig
 from kitae.model.decoder import Decoder, decoder_layouts
 from kitae.parallel.layout import Box, Shape
+from kitae.parallel.region import UNCUT, Region
 
 EMBEDDING = "model.embed_tokens.weight"
 _COMPARED_ROWS = 4096
@@ -70,20 +71,35 @@ def open_model(folder: Path) -> ModelFolder:
 
 
 def load_decoder(
-    folder: Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    folder: Path,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    region: Region = UNCUT,
 ) -> Decoder:
-    """The decoder of a folder with its weights, cast to `dtype`."""
-    return build_decoder(open_model(folder), dtype, device)
+    """The decoder of a folder with its weights, cast to `dtype`; of a tensor-parallel rank, its part."""
+    return build_decoder(open_model(folder), dtype, device, region)
 
 
 def build_decoder(
-    model: ModelFolder, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    model: ModelFolder,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    region: Region = UNCUT,
 ) -> Decoder:
-    """The decoder of an opened folder with its weights, cast to `dtype`; one tensor at a time."""
-    decoder = Decoder(model.decoder_config, tied=model.tied, dtype=dtype, device=device)
-    with LiveSink(dict(decoder.named_parameters()), decoder.layouts) as sink:
-        stream(model.source, sink, model.names)
+    """The decoder of an opened folder with its weights, cast to `dtype`; only what it holds is read."""
+    decoder = Decoder(model.decoder_config, tied=model.tied, dtype=dtype, device=device, region=region)
+    fill_decoder(decoder, model.source)
     return decoder
+
+
+def fill_decoder(decoder: Decoder, source: TensorSource) -> None:
+    """Give a decoder, or a rank's part of one, its weights; WeightsError unless they are those it needs."""
+    needed = {piece.tensor for layout in decoder.layouts for piece in layout.pieces}
+    unknown = sorted(source.tensors().keys() - needed - {HEAD})
+    if unknown:
+        raise WeightsError(f"{len(unknown)} tensors are not part of the model: {listed(unknown)}")
+    with LiveSink(dict(decoder.named_parameters()), decoder.layouts) as sink:
+        fill(source, sink)
 
 
 def full_shapes(config: DecoderConfig, tied: bool) -> dict[str, Shape]:

@@ -1,4 +1,4 @@
-"""The loop that moves weights: one tensor in memory at a time, whatever the two ends are."""
+"""The loops that move weights: one tensor, or one box, in memory at a time, whatever the two ends are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterable
 
 import torch
 
+from kitae.checkpoint.coverage import listed
+from kitae.checkpoint.live import LiveSink
 from kitae.checkpoint.pipe import TensorSink, TensorSource
+from kitae.errors import WeightsError
 from kitae.parallel.layout import Box
 
 
@@ -21,6 +24,23 @@ def stream(
     for name in infos if names is None else names:
         # A name for the tensor would keep it alive while the next one is read.
         sink.write(name, Box.whole(infos[name].shape), _read(source, name, dtype))
+
+
+def fill(source: TensorSource, sink: LiveSink) -> None:
+    """Give a live sink all that it holds, reading only those boxes; it stays open.
+
+    What else the source has is left alone: a rank may hold nothing of a tensor. WeightsError when the source
+    lacks a tensor or has one of another shape.
+    """
+    found, wanted = source.tensors(), sink.tensors()
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise WeightsError(f"{len(missing)} of {len(wanted)} tensors are missing: {listed(missing)}")
+    for name, info in wanted.items():
+        if found[name].shape != info.shape:
+            raise WeightsError(f"tensor {name} has shape {found[name].shape} where {info.shape} is due")
+        for box in sink.boxes(name):
+            sink.write(name, box, source.read(name, box))
 
 
 def _read(source: TensorSource, name: str, dtype: torch.dtype | None) -> torch.Tensor:

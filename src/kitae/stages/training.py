@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kitae.checkpoint.store import CheckpointStore
     from kitae.data.prepare import Prepared
     from kitae.model.decoder import Decoder
+    from kitae.parallel.region import Region
     from kitae.train.job import TrainJob
 
 
@@ -81,21 +82,25 @@ def newest(job: Job) -> Checkpoint:
     return checkpoint
 
 
-def load_checkpoint(checkpoint: Checkpoint, device: torch.device) -> Decoder:
-    """The decoder of a checkpoint, in fp32."""
+def load_checkpoint(checkpoint: Checkpoint, device: torch.device, region: Region | None = None) -> Decoder:
+    """The decoder of a checkpoint, in fp32; of a tensor-parallel rank, which has a region, its part."""
     import torch
 
     from kitae.checkpoint.hf_sink import HEAD
-    from kitae.checkpoint.live import LiveSink
-    from kitae.checkpoint.stream import stream
+    from kitae.checkpoint.model_folder import fill_decoder
     from kitae.model.config import DecoderConfig
     from kitae.model.decoder import Decoder
+    from kitae.parallel.region import UNCUT
 
     source = checkpoint.source("weights")
-    config = DecoderConfig.from_hf(checkpoint.config)
-    decoder = Decoder(config, tied=HEAD not in source.tensors(), dtype=torch.float32, device=device)
-    with LiveSink(dict(decoder.named_parameters()), decoder.layouts) as sink:
-        stream(source, sink)
+    decoder = Decoder(
+        DecoderConfig.from_hf(checkpoint.config),
+        tied=HEAD not in source.tensors(),
+        dtype=torch.float32,
+        device=device,
+        region=region or UNCUT,
+    )
+    fill_decoder(decoder, source)
     return decoder
 
 
