@@ -36,6 +36,8 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             self._before = {one: signal.signal(one, self._note) for one in _CAUGHT}
+            # A rank holds them back from its birth on (see launch.worker): one that came meanwhile comes now.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _CAUGHT)
         return self
 
     def __exit__(
@@ -58,5 +60,7 @@ class StopSignals:
             self._interrupts += 1
             if self._interrupts > 1:
                 raise KeyboardInterrupt
+        if self._control.size > 1:
+            return  # the process that started the ranks says it
         # Not print: a handler may run inside one.
         os.write(2, f"\n{signal.Signals(number).name}: saving as soon as the work at hand is done\n".encode())
