@@ -20,6 +20,8 @@ class Backend(ABC):
     """What `training.precision: auto` means here."""
     fused_optimizer: ClassVar[bool]
     """Whether torch has a fused AdamW kernel for it."""
+    exclusive: ClassVar[bool]
+    """Whether each of its devices is for one process alone."""
     device: torch.device
     """Where this process keeps its tensors."""
 
@@ -27,6 +29,23 @@ class Backend(ABC):
     @abstractmethod
     def unavailable(cls) -> str | None:
         """Why this machine cannot be used here, or None when it can."""
+
+    @classmethod
+    @abstractmethod
+    def devices(cls) -> int:
+        """How many of its devices there are here; 0 when it is unavailable."""
+
+    @classmethod
+    @abstractmethod
+    def transport(cls, local_size: int) -> tuple[str, bool]:
+        """What `local_size` processes of this machine exchange tensors with.
+
+        The name of a torch.distributed backend, and whether tensors have to go through host memory for it.
+        """
+
+    @abstractmethod
+    def release_memory(self) -> None:
+        """Give back what was freed but kept, for the processes that come next."""
 
     @abstractmethod
     def synchronize(self) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
 import re
 import resource
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ class CpuBackend(Backend):
     name = "cpu"
     default_precision = "fp32"
     fused_optimizer = True
+    exclusive = False
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
@@ -32,6 +36,22 @@ class CpuBackend(Backend):
     def unavailable(cls) -> str | None:
         """Never: there is always a CPU."""
         return None
+
+    @classmethod
+    def devices(cls) -> int:
+        """Cores that this process may use: more processes than that only wait for each other."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    @classmethod
+    def transport(cls, local_size: int) -> tuple[str, bool]:
+        """Gloo, which works on host memory."""
+        return "gloo", False
+
+    def release_memory(self) -> None:
+        """Give the heap's free pages back to the system (glibc)."""
+        gc.collect()
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).malloc_trim(0)
 
     def synchronize(self) -> None:
         """Nothing to wait for: operations are done when they return."""

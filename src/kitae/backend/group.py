@@ -43,6 +43,10 @@ class Observer(Protocol):
         """Its result is there."""
         ...
 
+    def touch(self, where: str) -> None:
+        """Work goes on, and which; long work without collectives and without files has to say so."""
+        ...
+
 
 class Unobserved:
     """Nobody watches."""
@@ -51,6 +55,9 @@ class Unobserved:
         """Nothing to note."""
 
     def leave(self) -> None:
+        """Nothing to note."""
+
+    def touch(self, where: str) -> None:
         """Nothing to note."""
 
 

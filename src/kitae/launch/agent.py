@@ -1,0 +1,81 @@
+"""torch's elastic agent, in a thread: it starts the ranks, and ends them all when one fails.
+
+In the main thread it would take the signal handlers over, and give the ranks 30 s to save.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kitae.launch.order import Order
+from kitae.launch.stops import HELD
+
+_ADDRESS = "127.0.0.1"
+_POLL_S = 0.1
+
+
+class Agent(threading.Thread):
+    """Runs the ranks of an order; done when none is left."""
+
+    def __init__(self, order: Order) -> None:
+        super().__init__(name="elastic agent", daemon=True)
+        self._order = order
+        self.exit_codes: dict[int, int] = {}
+        """Of the ranks that ended with another code than 0; minus the signal's number for a signal."""
+        self.error: BaseException | None = None
+        """What kept the ranks from being started."""
+
+    def run(self) -> None:
+        """Start the ranks and wait for them."""
+        # Children inherit this: a stop signal that comes before a rank is ready for it stays pending.
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+        try:
+            with _silent():
+                self._launch()
+        except ChildFailedError as failed:
+            self.exit_codes = {rank: failure.exitcode for rank, failure in failed.failures.items()}
+        except BaseException as error:
+            self.error = error
+
+    def _launch(self) -> None:
+        from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+        from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=self._order.launch.world_size,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            # The system chooses a port while it opens it; the ranks then meet at this very store.
+            rdzv_endpoint=f"{_ADDRESS}:0",
+            local_addr=_ADDRESS,
+            logs_specs=DefaultLogsSpecs(log_dir=str(self._order.folder)),
+            max_restarts=0,
+            monitor_interval=_POLL_S,
+        )
+        elastic_launch(config, sys.executable)("-m", "kitae.launch.worker", str(self._order.path))
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep the agent's log lines from the terminal: kitae says itself what happened."""
+    loggers = [logging.getLogger(f"torch.distributed.{name}") for name in ("elastic", "launcher")]
+    usual, nowhere = [logger.propagate for logger in loggers], logging.NullHandler()
+    for logger in loggers:
+        logger.propagate = False
+        logger.addHandler(nowhere)
+    try:
+        yield
+    finally:
+        for logger, propagate in zip(loggers, usual, strict=True):
+            logger.removeHandler(nowhere)
+            logger.propagate = propagate
