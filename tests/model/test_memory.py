@@ -1,37 +1,87 @@
-import pytest
-import torch
-from tiny_decoders import positions, random_ids, reference, same_in_kitae
+"""Bytes that training holds: the closed form is what real tensors take."""
 
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from cut_decoders import decoder_of, loss_of
+from ranks import run_ranks
+from tiny_decoders import reference, same_in_kitae
+
+from kitae.backend.group import ALONE
 from kitae.model.layouts import decoder_layouts
 from kitae.model.memory import count_parameters, state_bytes
+from kitae.parallel.mesh import Mesh
+from kitae.parallel.region import region_of
+from kitae.parallel.shares import Shares
+from kitae.recipe.training import OptimizerConfig
+from kitae.train.optimizer import MOMENTS, OPTIMIZERS
+from kitae.train.precision import PRECISIONS
 
 
-def nbytes(tensors):
-    return sum(tensor.nbytes for tensor in tensors)
+def storages(tensors):
+    """Bytes by storage: views of one tensor count once, and whole."""
+    return {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
 
 
-@pytest.mark.parametrize("case", ["llama-biases", "qwen3", "smollm2"])
-def test_fp32_bytes_are_those_of_real_tensors(case):
-    decoder = same_in_kitae(reference(case))
-    ids = random_ids(1, 8)
-    decoder.logits(decoder(ids, positions(ids))).sum().backward()
-    optimizer = torch.optim.AdamW(decoder.parameters())
-    optimizer.step()
-    moments = [state[kind] for state in optimizer.state.values() for kind in ("exp_avg", "exp_avg_sq")]
-    assert state_bytes(decoder.layouts, "fp32") == {
-        "parameters": nbytes(decoder.parameters()),
-        "gradients": nbytes(parameter.grad for parameter in decoder.parameters()),
-        "optimizer": nbytes(moments),
+def in_real_tensors(mesh, precision, zero1, optimizer="adamw"):
+    """Bytes by kind after one update, and what the closed form says."""
+    decoder = decoder_of("qwen3-tied-window", region_of(mesh.tensor, False))
+    shares = Shares(decoder.layouts, mesh.data if zero1 else ALONE)
+    weights = PRECISIONS[precision](decoder, shares)
+    made = OPTIMIZERS[optimizer](
+        weights, (), OptimizerConfig(), fused=False, seed=0, shares=shares, mesh=mesh
+    )
+    with weights.forward_context():
+        loss = loss_of(decoder)
+    loss.backward()
+    made.step(0.1, {name: shares.cut(name, one) for name, one in weights.sums().items()})
+    parameters, masters = storages(decoder.parameters()), storages(weights.masters.values())
+    own = sum(size for place, size in masters.items() if place not in parameters and size)
+    found = {
+        "parameters": sum(parameters.values()),
+        "gradients": sum(storages(weights.sums().values()).values()),
+        "optimizer": sum(sum(storages(made.moments(kind).values()).values()) for kind in MOMENTS),
+        **({"master": own} if own else {}),
     }
+    return found, state_bytes(decoder.layouts, shares.layouts, precision)
 
 
-def test_bf16_keeps_fp32_masters_sums_and_moments():
-    decoder = same_in_kitae(reference("qwen3"), torch.bfloat16)
-    masters = [parameter.detach().float() for parameter in decoder.parameters()]
-    sizes = state_bytes(decoder.layouts, "bf16")
-    assert sizes["parameters"] == nbytes(decoder.parameters())
-    assert sizes["master"] == sizes["gradients"] == nbytes(masters)
-    assert sizes["optimizer"] == 2 * nbytes(masters)
+def every_precision(mesh):
+    return [in_real_tensors(mesh, *case) for case in product(PRECISIONS, (True, False))]
+
+
+@pytest.mark.parametrize(("world", "tp_size"), [(4, 2), (3, 1)])
+def test_bytes_are_those_of_real_tensors(world, tp_size):
+    """For every precision, with and without ZeRO-1, on tp2 x dp2 and on dp3 where shares are uneven."""
+    for rank in run_ranks(world, every_precision, tp_size=tp_size):
+        for found, expected in rank:
+            assert found == expected
+
+
+def test_bytes_are_those_of_real_tensors_in_one_process():
+    for optimizer in OPTIMIZERS:
+        for precision in PRECISIONS:
+            found, expected = in_real_tensors(Mesh(), precision, True, optimizer)
+            assert found == expected
+
+
+def test_bytes_of_one_process():
+    decoder = same_in_kitae(reference("qwen3"))
+    count = sum(one.numel() for one in decoder.parameters())
+    kinds = {precision: state_bytes(decoder.layouts, decoder.layouts, precision) for precision in PRECISIONS}
+    assert kinds == {
+        "fp32": {"parameters": 4 * count, "gradients": 4 * count, "optimizer": 8 * count},
+        "bf16": {
+            "parameters": 2 * count,
+            "gradients": 4 * count,
+            "master": 4 * count,
+            "optimizer": 8 * count,
+        },
+        "bf16-sr": {"parameters": 2 * count, "gradients": 4 * count, "optimizer": 8 * count},
+        "autocast": {"parameters": 4 * count, "gradients": 4 * count, "optimizer": 8 * count},
+    }
 
 
 def test_a_tied_head_counts_once_and_padding_counts():
