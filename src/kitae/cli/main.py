@@ -17,6 +17,7 @@ import typer
 
 import kitae
 from kitae.errors import KitaeError, StoppedError, StorageError
+from kitae.launch.failure import RankBugError
 
 # Each module has a `register(app)`. They import nothing heavy at the top: `--help` reads them all.
 _VERB_MODULES = ("run_verbs", "model_verbs", "recipe_verbs")
@@ -140,6 +141,8 @@ def _discard_output() -> None:
 
 def _bug(error: Exception) -> int:
     """An error that nobody foresaw: one line, and the traceback in a file (or here, with KITAE_DEBUG=1)."""
+    if isinstance(error, RankBugError):
+        return _fail(f"unexpected: {error}; this is a bug; its traceback is in {error.log}", _BUG)
     if os.environ.get("KITAE_DEBUG") == "1":
         traceback.print_exception(error)
         return _BUG

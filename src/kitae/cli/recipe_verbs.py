@@ -40,7 +40,8 @@ def explain(
     from kitae.recipe.resolve import resolve
 
     loaded = load_recipe(recipe, changes)
-    resolved = resolve(loaded.recipe, backend=_backend_name(backend))
+    name, devices = _machine(backend)
+    resolved = resolve(loaded.recipe, backend=name, devices=devices)
     rows = explained(loaded, resolved)
     (_print_json if as_json else _print_rows)(rows, loaded, resolved)
 
@@ -52,12 +53,13 @@ def schema() -> None:
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 
 
-def _backend_name(name: str) -> str:
-    if name != "auto":
-        return name
-    from kitae.backend.table import select
+def _machine(name: str) -> tuple[str, int]:
+    """The backend to show a recipe for, and its devices here; one, where there are none."""
+    from kitae.backend.table import BACKENDS, select
 
-    return select().name
+    if name == "auto":
+        name = select().name
+    return name, max(1, BACKENDS[name].devices()) if name in BACKENDS else 1
 
 
 def _print_json(rows: list[Row], loaded: LoadedRecipe, resolved: ResolvedRecipe) -> None:

@@ -137,8 +137,8 @@ def open_job(path: Path, overrides: Sequence[str] = (), *, report: Report = prin
     if path.is_dir() and not file.is_file():
         raise RecipeError(f"{path} is neither a recipe nor a run of kitae: there is no recipe.yaml in it")
     loaded = load_recipe(file, overrides)
-    backend = select().name
-    resolved = resolve(loaded.recipe, backend=backend)
+    backend = select()
+    resolved = resolve(loaded.recipe, backend=backend.name, devices=backend.devices())
     recipe = with_absolute_paths(resolved.recipe, loaded.base)
     run = path if path.is_dir() else Path(recipe.runs) / recipe.name
     return Job(
@@ -146,7 +146,7 @@ def open_job(path: Path, overrides: Sequence[str] = (), *, report: Report = prin
         base=loaded.base,
         run=RunFolder(run.absolute()),
         cache=cache_folder(),
-        backend=backend,
+        backend=backend.name,
         report=report,
         warnings=resolved.warnings,
     )

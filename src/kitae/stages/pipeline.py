@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kitae.backend.table import BACKENDS
 from kitae.stages import exporting, importing, planning, training
 from kitae.stages.files import key_of
 from kitae.stages.job import Job
 from kitae.stages.termination import terminable
+from kitae.stages.topology import check_cut, check_devices, world_size
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,11 @@ STAGES = (
     Stage(
         "plan",
         lambda job: key_of(
-            {"import": importing.import_key(job), "training": job.recipe.training.model_dump()}
+            {
+                "import": importing.import_key(job),
+                "training": job.recipe.training.model_dump(),
+                "parallel": job.recipe.parallel.model_dump(),
+            }
         ),
         lambda job, key: (job.run.path / "plan.json").is_file(),
         planning.plan,
@@ -59,6 +65,7 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
             job.report(f"warning: {warning}")
         # Before any stage, so that none leaves the result of another recipe in the run.
         training.refuse_other_training(job)
+        _check_topology(job, last)
         for stage in STAGES:
             if _needs_work(job, stage):
                 done.append(stage.name)
@@ -67,10 +74,25 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
     return done
 
 
+def _check_topology(job: Job, last: str) -> None:
+    """Raise `RecipeError` now, not after an hour of reading text; devices only count for a training."""
+    if job.recipe.parallel.tensor_parallel_size > 1:
+        check_cut(job.recipe, importing.find_start(job).config)
+    names = [stage.name for stage in STAGES]
+    train = STAGES[names.index("train")]
+    if names.index(last) >= names.index("train") and not _is_done(job, train, train.key(job)):
+        for warning in check_devices(world_size(job.recipe), BACKENDS[job.backend]):
+            job.report(f"warning: {warning}")
+
+
+def _is_done(job: Job, stage: Stage, key: str) -> bool:
+    return job.run.stage(stage.name).get("key") == key and stage.is_there(job, key)
+
+
 def _needs_work(job: Job, stage: Stage) -> bool:
     """Do the stage unless its result is there; whether there was anything to do."""
     key = stage.key(job)
-    if job.run.stage(stage.name).get("key") == key and stage.is_there(job, key):
+    if _is_done(job, stage, key):
         job.report(f"{stage.name}: skipped, its result is there")
         return False
     record = stage.work(job, key)

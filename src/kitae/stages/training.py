@@ -1,4 +1,4 @@
-"""The stage `train`: the loop, and a sample before and after it."""
+"""The stage `train`: the loop, here or in processes of its own, and a sample before and after it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from kitae.errors import RecipeError, StorageError
 from kitae.recipe.resolve import dump_resolved
-from kitae.stages.files import key_of, read_json, write_json
+from kitae.stages.files import key_of, read_json
 from kitae.stages.importing import import_key
 from kitae.stages.job import LEARNING, Job, keep_tokenizer
+from kitae.stages.report import Log
 from kitae.stages.run_folder import RunFolder
+from kitae.stages.sampling import sample_once
+from kitae.stages.topology import world_size
 from kitae.storage.files import replace_file
 
 if TYPE_CHECKING:
     import torch
 
+    from kitae.backend.group import Group
     from kitae.checkpoint.resume import Checkpoint
     from kitae.checkpoint.store import CheckpointStore
     from kitae.data.prepare import Prepared
     from kitae.model.decoder import Decoder
+    from kitae.parallel.mesh import Mesh
     from kitae.parallel.region import Region
     from kitae.train.job import TrainJob
 
@@ -44,33 +49,90 @@ def is_trained(job: Job, key: str) -> bool:
 
 def train_model(job: Job, key: str) -> dict[str, Any]:
     """Train, or go on; what goes into the run's record. Raises what `kitae.train.loop.train` raises."""
-    from kitae.train.loop import train
-
     _describe(job, key)
     keep_tokenizer(job)
-    training = _train_job(job, key)
     if job.run.metrics.is_file():
         job.report(f"train: going on in {job.run.path}")
-    _sample(job, training.decoder, "before", key)
     try:
-        result = train(training)
+        return (_train_here if world_size(job.recipe) == 1 else _train_in_ranks)(job, key)
     except StorageError as error:
         raise StorageError(
             f"{error}; checkpoints saved before are kept: make room and run the same command again"
         ) from error
-    device = training.backend.device
-    trained = load_checkpoint(newest(job), device) if result.already_complete else training.decoder
-    _sample(job, trained, "after", key)
+
+
+def _train_here(job: Job, key: str) -> dict[str, Any]:
+    """Train in this process."""
+    from kitae.parallel.mesh import Mesh
+    from kitae.train.loop import train
+
+    training = _train_job(job, key, Mesh())
+    sample_once(job, lambda: training.decoder, "before", key)
+    result = train(training)
+
+    def trained() -> Decoder:
+        device = training.backend.device
+        return load_checkpoint(newest(job), device) if result.already_complete else training.decoder
+
+    sample_once(job, trained, "after", key)
     return {"checkpoint": str(result.checkpoint), "steps": result.steps}
 
 
-def store_of(job: Job) -> CheckpointStore:
-    """The run's checkpoints."""
+def _train_in_ranks(job: Job, key: str) -> dict[str, Any]:
+    """Train in processes of their own, one a device, which this one starts and watches."""
+    from kitae.backend.table import select
+    from kitae.launch.local import launch_ranks
+    from kitae.launch.order import Launch
+
+    backend, parallel = select(job.backend), job.recipe.parallel
+    sample_once(job, lambda: load_checkpoint(open_start(job), backend.device), "before", key)
+    backend.release_memory()
+    launch = Launch(
+        world_size=world_size(job.recipe),
+        tp_size=parallel.tensor_parallel_size,
+        backend=job.backend,
+        timeout_s=parallel.timeout_s,
+        logs=job.run.log.parent,
+        title=f"attempt {job.run.attempts}",
+    )
+    job.report(
+        f"train: {launch.world_size} processes (data parallel {parallel.data_parallel_size} x tensor "
+        f"parallel {launch.tp_size}); what all but the first print is in {launch.logs}"
+    )
+    launch_ranks(f"{__name__}:{train_rank.__name__}", {"run_folder": str(job.run.path), "key": key}, launch)
+    trained = newest(job)
+    sample_once(job, lambda: load_checkpoint(trained, backend.device), "after", key)
+    return {"checkpoint": str(trained.path), "steps": trained.step}
+
+
+def train_rank(run_folder: str, key: str, mesh: Mesh) -> None:
+    """What each process of `kitae.launch` does: the training of a run, as its folder describes it.
+
+    `key` is that of the training. The process that started this one holds the run's lock.
+    """
+    from kitae.stages.job import open_job
+    from kitae.train.loop import train
+
+    log = Log()
+    job = open_job(Path(run_folder), report=log)
+    if mesh.leads:
+        log.attach(job.run.log)
+    mesh.meter.observer.touch("loading weights and data")
+    train(_train_job(job, key, mesh))
+
+
+def store_of(job: Job, control: Group | None = None) -> CheckpointStore:
+    """The run's checkpoints; those of several ranks, which save together, with their group."""
+    from kitae.backend.group import ALONE
     from kitae.checkpoint.store import CheckpointStore
 
     config = job.recipe.checkpoint
     return CheckpointStore(
-        job.run.checkpoints, keep=config.keep, keep_best=config.keep_best, report=job.report
+        job.run.checkpoints,
+        keep=config.keep,
+        keep_best=config.keep_best,
+        report=job.report,
+        control=control or ALONE,
     )
 
 
@@ -132,51 +194,29 @@ def open_start(job: Job) -> Checkpoint:
     return open_checkpoint(job.imported(import_key(job)) / "step-00000000")
 
 
-def _train_job(job: Job, key: str) -> TrainJob:
+def _train_job(job: Job, key: str, mesh: Mesh) -> TrainJob:
     from kitae.backend.table import select
+    from kitae.parallel.region import region_of
     from kitae.train.job import TrainJob
 
     backend = select(job.backend)
     start = open_start(job)
     data = prepared(job)
+    region = region_of(mesh.tensor, job.recipe.parallel.sequence_parallel)
     return TrainJob(
-        decoder=load_checkpoint(start, backend.device),
+        decoder=load_checkpoint(start, backend.device, region),
         train=data.train,
         heldout=data.heldout,
         recipe=job.recipe,
         recipe_hash=key,
-        store=store_of(job),
+        store=store_of(job, mesh.control),
         folder=job.run.path,
         backend=backend,
         model_config=start.config,
         data_key=data.key,
         report=job.report,
+        mesh=mesh,
     )
-
-
-def _sample(job: Job, decoder: Decoder, when: str, key: str) -> None:
-    """Continue the prompt and keep the text, once for this training."""
-    sample = job.recipe.sample
-    texts = read_json(job.run.samples)
-    if texts.get("key") != key or (sample is not None and texts.get("prompt") != sample.prompt):
-        texts = {}
-    if sample is None or when in texts:
-        return
-    from kitae.generate import generate
-
-    ids = job.prompt_ids(sample.prompt)
-    new = generate(
-        decoder,
-        ids,
-        sample.max_new_tokens,
-        eos_ids=decoder.config.eos_token_ids,
-        temperature=sample.temperature,
-        top_k=sample.top_k,
-        seed=job.recipe.seed,
-    )
-    # The last token may hold only the first bytes of a character.
-    text = job.tokenizer.decode([*ids, *new]).rstrip("\N{REPLACEMENT CHARACTER}")
-    write_json(job.run.samples, {**texts, "key": key, "prompt": sample.prompt, when: text})
 
 
 def _describe(job: Job, key: str) -> None:
