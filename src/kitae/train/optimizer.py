@@ -110,6 +110,8 @@ class AdamW(Optimizer):
     ) -> None:
         first, second = (self._moments[kind] for kind in MOMENTS)
         beta1, beta2 = self._config.betas
+        # The fused kernel goes through memory and asks for no strides.
+        assert all(one.is_contiguous() and gradients[name].is_contiguous() for name, one in values.items())
         adamw(
             list(values.values()),
             [gradients[name] for name in values],

@@ -43,6 +43,10 @@ class Weights(Protocol):
         """
         ...
 
+    def release(self, name: str) -> None:
+        """Forget the gradient of one parameter: its sum is used up."""
+        ...
+
     def clear_gradients(self) -> None:
         """Forget the gradients."""
         ...
@@ -92,6 +96,10 @@ class Fp32Weights:
     def sums(self) -> dict[str, torch.Tensor]:
         """The gradients, which autograd sums."""
         return {name: one.grad for name, one in self._parameters.items() if one.grad is not None}
+
+    def release(self, name: str) -> None:
+        """Free the gradient of one parameter."""
+        self._parameters[name].grad = None
 
     def clear_gradients(self) -> None:
         """Free the gradients: the first micro-batch of an update then sets instead of adds."""
@@ -147,6 +155,10 @@ class _Bf16Model:
     def sums(self) -> dict[str, torch.Tensor]:
         """The fp32 sums, in the order of the parameters."""
         return {name: self._sums.tensors[name] for name in self._parameters if name in self._sums.tensors}
+
+    def release(self, name: str) -> None:
+        """Free the sum of one parameter."""
+        self._sums.tensors.pop(name, None)
 
     def clear_gradients(self) -> None:
         """Free the sums, and what an interrupted backward pass left."""
