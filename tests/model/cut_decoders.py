@@ -6,7 +6,7 @@ import torch
 from tiny_decoders import SIZES
 
 from kitae.model.config import DecoderConfig
-from kitae.model.decoder import Decoder
+from kitae.model.decoder import Decoder, decoder_layouts
 from kitae.parallel.assembly import assemble, pieces_of
 from kitae.parallel.region import UNCUT, region_of
 from kitae.train.loss import IGNORE, linear_cross_entropy
@@ -73,7 +73,7 @@ def loss_of(decoder, scale=1 / 21):
         decoder.head_weight,
         targets.flatten(),
         scale=scale,
-        chunk_tokens=5,
+        chunk_tokens=8,
         vocabulary=decoder.vocabulary,
     )
 
@@ -95,8 +95,6 @@ def whole(case):
 
 def layouts_of(case, tp_size, rank):
     fields, tied = CASES[case]
-    from kitae.model.decoder import decoder_layouts
-
     return decoder_layouts(DecoderConfig.from_hf({**SIZES, **HEADS, **fields}), tied)(tp_size, rank)
 
 
@@ -122,13 +120,12 @@ def full_gradients(by_rank, case, tp_size, sequence_parallel):
     return full
 
 
-def variants(mesh, case):
-    """In a rank: loss and gradients by (sequence parallel, recompute)."""
+def results_of(mesh, variants):
+    """In a rank: loss and gradients by case and variant (sequence parallel, recompute)."""
     results = {}
-    for sequence_parallel in (False, True):
-        decoder = decoder_of(case, region_of(mesh.tensor, sequence_parallel))
-        for decoder.recompute in ("none", "selective", "full"):
-            loss, gradients = loss_and_gradients(decoder)
-            kept = {name: gradient.clone() for name, gradient in gradients.items()}
-            results[sequence_parallel, decoder.recompute] = loss, kept
+    for case in CASES:
+        for sequence_parallel, recompute in variants:
+            decoder = decoder_of(case, region_of(mesh.tensor, sequence_parallel))
+            decoder.recompute = recompute
+            results[case, sequence_parallel, recompute] = loss_and_gradients(decoder)
     return results
