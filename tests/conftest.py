@@ -9,6 +9,18 @@ from pathlib import Path
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    marked = [item for item in items if item.get_closest_marker("cuda")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device"))
+
+
 @pytest.fixture
 def mount_small(tmp_path: Path) -> Iterator[Callable[[Path, int], Path]]:
     """Mount a file system of so many KiB on a folder, which is made; skips the test where that is refused."""

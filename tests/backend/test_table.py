@@ -1,5 +1,7 @@
+import os
 import resource
 
+import psutil
 import pytest
 import torch
 
@@ -109,6 +111,54 @@ def test_freed_memory_is_kept_for_the_next_step():
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     # The least of several: the kernel may take idle pages away in between.
     assert min(faults[1:]) < 100 < 8 * (16 << 20) // resource.getpagesize()
+
+
+def test_processes_of_one_machine_talk_over_what_their_devices_allow(monkeypatch):
+    """NCCL refuses two ranks on one GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert CudaBackend.devices() == 4
+    assert CudaBackend.transport(4) == ("nccl", False)
+    assert CudaBackend.transport(5) == ("gloo", True)
+    assert BACKENDS["cpu"].transport(64) == ("gloo", False)
+
+
+def test_devices_are_counted(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert CudaBackend.devices() == 0
+    assert BACKENDS["cpu"].devices() == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(("local_rank", "device"), [("0", 0), ("2", 2), ("5", 1)])
+def test_a_rank_takes_its_own_gpu(monkeypatch, local_rank, device):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: taken[-1])
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    assert CudaBackend().device == torch.device("cuda", device)
+
+
+def test_freed_memory_is_given_back():
+    """Blocks of a size that the heap keeps for the next step; the next processes want it."""
+    backend = select("cpu")
+    resident = psutil.Process().memory_info
+    blocks = [torch.ones(4 << 20) for _ in range(16)]  # 16 MiB each
+    held = resident().rss
+    del blocks
+    backend.release_memory()
+    assert resident().rss < held - 200 * 2**20
+
+
+@pytest.mark.cuda
+def test_a_gpu_releases_its_cache():
+    backend = select("cuda")
+    block = torch.ones(64 << 20, device=backend.device)
+    del block
+    assert torch.cuda.memory_reserved() > 0
+    backend.release_memory()
+    assert torch.cuda.memory_reserved() == 0
 
 
 def test_the_recipe_knows_the_same_precisions():

@@ -10,6 +10,7 @@ import typer
 import kitae
 from kitae.cli import main as cli
 from kitae.errors import KitaeError, RecipeError, StoppedError
+from kitae.launch.failure import RankBugError
 
 
 @pytest.fixture
@@ -76,6 +77,16 @@ def test_a_bug_is_one_line_and_a_file(verb, capsys, tmp_path, monkeypatch):
     assert message == f"unexpected: KeyError: 'gone'; this is a bug; its traceback is in {file}\n"
     assert "Traceback" in file.read_text()
     assert 'return {}["gone"]' in file.read_text()
+
+
+def test_a_bug_in_a_rank_names_its_log(verb, capsys):
+    def act():
+        raise RankBugError("rank 1: KeyError: 'gone'", Path("runs/a/logs/rank-1.log"))
+
+    assert verb(act) == 70
+    assert capsys.readouterr().err == (
+        "unexpected: rank 1: KeyError: 'gone'; this is a bug; its traceback is in runs/a/logs/rank-1.log\n"
+    )
 
 
 def test_a_bug_shows_its_traceback_when_asked(verb, capsys, monkeypatch):

@@ -1,0 +1,98 @@
+"""Ranks as real processes: what they are told, how they fail, and that none is left."""
+
+from __future__ import annotations
+
+import ast
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kitae.errors import DataError, KitaeError, StorageError, TrainingError
+from kitae.launch.local import launch_ranks
+from kitae.launch.order import Launch
+
+
+def launch(folder: Path, timeout_s: float = 60.0, tp_size: int = 1) -> Launch:
+    return Launch(2, tp_size, "cpu", timeout_s, folder / "logs", "attempt 3")
+
+
+def workers() -> list[psutil.Process]:
+    """Ranks of this process that are still there."""
+    return [one for one in psutil.Process().children() if "kitae.launch.worker" in one.cmdline()]
+
+
+def failure(folder: Path, how: str, timeout_s: float = 60.0) -> KitaeError:
+    with pytest.raises(KitaeError) as raised:
+        launch_ranks(
+            "rank_works:fail", {"folder": str(folder), "rank": 1, "how": how}, launch(folder, timeout_s)
+        )
+    assert workers() == []
+    assert not any(psutil.pid_exists(int(note.read_text())) for note in folder.glob("here-*"))
+    return raised.value
+
+
+def test_two_launches_in_the_same_second_both_end(tmp_path: Path, capfd: pytest.CaptureFixture):
+    """T45: different ports; rank 0 has the terminal, rank 1 its log, and nothing else is printed."""
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor(2) as pool:
+        both = [
+            pool.submit(launch_ranks, "rank_works:add", {"folder": str(folder)}, launch(folder, tp_size=size))
+            for folder, size in zip(folders, (1, 2), strict=True)
+        ]
+        for one in both:
+            one.result()
+    facts = [[ast.literal_eval((folder / f"here-{n}").read_text()) for n in (0, 1)] for folder in folders]
+    assert [[fact[:3] for fact in facts[0]], [fact[:3] for fact in facts[1]]] == [
+        [(3.0, (0, 1), (0,)), (3.0, (0, 1), (1,))],
+        [(3.0, (0,), (0, 1)), (3.0, (1,), (0, 1))],
+    ]
+    assert len({fact[3] for pair in facts for fact in pair}) == 2
+    output = capfd.readouterr()
+    assert (output.out, output.err) == ("rank 0 prints\n" * 2, "rank 0 warns\n" * 2)
+    lines = (folders[1] / "logs/rank-1.log").read_text().splitlines()
+    assert lines[0].startswith("---- ")
+    assert "attempt 3: rank 1 of 2 (data-parallel rank 0, tensor-parallel rank 1), process" in lines[0]
+    assert sorted(lines[1:]) == ["rank 1 prints", "rank 1 warns"]
+    assert workers() == []
+
+
+def test_the_first_error_is_raised_as_what_it_was(tmp_path: Path, capfd: pytest.CaptureFixture):
+    """Not the broken connection that rank 0 sees."""
+    error = failure(tmp_path, "error")
+    assert type(error) is DataError
+    assert str(error) == "rank 1: row 7 is broken"
+    output = capfd.readouterr()
+    assert (output.out, output.err) == ("", "")
+    assert "DataError: row 7 is broken" in (tmp_path / "logs/rank-1.log").read_text()
+
+
+def test_a_killed_rank_is_named(tmp_path: Path):
+    message = str(failure(tmp_path, "kill"))
+    pid = (tmp_path / "here-1").read_text()
+    assert message.startswith(f"rank 1 (process {pid}) was killed by SIGKILL (out of memory?); ")
+    assert "run the same command again" in message
+    assert message.endswith("\n  the last words")
+
+
+def test_a_rank_that_is_stuck_is_named(tmp_path: Path):
+    """Neither has moved; the stopped one is that which the other waits for."""
+    error = failure(tmp_path, "freeze", timeout_s=2.0)
+    assert isinstance(error, TrainingError)
+    pid = (tmp_path / "here-1").read_text()
+    assert (
+        f"no rank has moved for 2 s (parallel.timeout_s); all wait for rank 1 (process {pid}, data-parallel "
+        "rank 1, tensor-parallel rank 0, stopped, in step 7)"
+    ) in str(error)
+    assert str(error).endswith("\n  the last words")
+    # The one that can still run says where it waits.
+    assert "in barrier" in (tmp_path / "logs/rank-0.log").read_text()
+
+
+def test_logs_that_cannot_be_written_are_named(tmp_path: Path):
+    (tmp_path / "logs").write_text("in the way")
+    with pytest.raises(StorageError, match="logs: File exists"):
+        launch_ranks("rank_works:add", {"folder": str(tmp_path)}, launch(tmp_path))
