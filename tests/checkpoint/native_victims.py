@@ -9,6 +9,9 @@ from pathlib import Path
 import torch
 from native_case import DictSource, store_at
 
+from kitae.checkpoint.live import LiveSource
+from kitae.parallel.layout import Box, ParameterLayout, Piece
+
 CALLS = ((os, "fsync"), (Path, "rename"), (Path, "replace"), (shutil, "rmtree"))
 
 
@@ -22,6 +25,14 @@ def put(store, step, value=None, size=64):
     return store.save(step, sources(value, size), state=state, config={}, recipe_hash="r")
 
 
+def put_beside(store, step, value):
+    """The same beside whatever else goes on, to the end."""
+    layouts = [ParameterLayout("w", (Piece("w", (64,), (64,), Box.whole((64,)), (64,)),))]
+    held = {kind: LiveSource(source.held, layouts) for kind, source in sources(value, 64).items()}
+    store.begin_save(step, held, state={"step": step, "value": value}, config={}, recipe_hash="r")
+    return store.wait()
+
+
 def save_until_killed(folder, size, saved):
     store = store_at(folder, keep=2)
     newest = store.latest()
@@ -32,7 +43,7 @@ def save_until_killed(folder, size, saved):
         saved.value = step
 
 
-def save_and_die_at(folder, call, step, value):
+def save_and_die_at(folder, call, step, value, how=put):
     """Save, and die right before the call of that number among those that order a save on the disk."""
     count = 0
 
@@ -48,7 +59,7 @@ def save_and_die_at(folder, call, step, value):
 
     for owner, name in CALLS:
         setattr(owner, name, counted(getattr(owner, name)))
-    put(store_at(folder, keep=2), step, value)
+    how(store_at(folder, keep=2), step, value)
     os._exit(0)
 
 

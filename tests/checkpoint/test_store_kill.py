@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 from native_case import names, store_at
-from native_victims import put, save_and_die_at, save_until_killed, save_without_end
+from native_victims import put, put_beside, save_and_die_at, save_until_killed, save_without_end
 
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["kitae.checkpoint.store"])
@@ -65,9 +65,11 @@ def test_twenty_kills_at_random_moments(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("step", "fewest"), [(3, 14), (2, 12), (1, 12)], ids=["next step", "replaced step", "older step"]
+    ("step", "fewest", "how"),
+    [(3, 14, put), (2, 12, put), (1, 12, put), (3, 14, put_beside)],
+    ids=["next step", "replaced step", "older step", "beside the training"],
 )
-def test_a_kill_before_every_call_that_matters(tmp_path, step, fewest):
+def test_a_kill_before_every_call_that_matters(tmp_path, step, fewest, how):
     call, code = 0, None
     while code != 0:
         call += 1
@@ -75,7 +77,7 @@ def test_a_kill_before_every_call_that_matters(tmp_path, step, fewest):
         store = store_at(folder, keep=2)
         for earlier in (1, 2):
             put(store, earlier)
-        code = finish(run(save_and_die_at, folder, call, step, 77))
+        code = finish(run(save_and_die_at, folder, call, step, 77, how))
         assert code in (0, -signal.SIGKILL)
         check_whole(store, {2, step} if code else {step})
         if code == 0:
