@@ -40,8 +40,8 @@ def values(name, shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.15 + ("norm" in name)
 
 
-def decoder_of(case, region=UNCUT, **changes):
-    """The case's decoder with the same weights in every cut."""
+def decoder_of(case, region=UNCUT, fill=values, **changes):
+    """The case's decoder with the same weights in every cut; `fill(name, shape)` gives a full tensor."""
     fields, tied = CASES[case]
     config = DecoderConfig.from_hf({**SIZES, **HEADS, **fields, **changes})
     decoder = Decoder(config, tied=tied, region=region)
@@ -50,7 +50,7 @@ def decoder_of(case, region=UNCUT, **changes):
         for layout in decoder.layouts:
             shapes = {piece.tensor: piece.full_shape for piece in layout.pieces}
             local = assemble(
-                layout, lambda name, box, s=shapes: values(name, s[name])[box.slices()], torch.float32
+                layout, lambda name, box, s=shapes: fill(name, s[name])[box.slices()], torch.float32
             )
             parameters[layout.name].copy_(local)
     return decoder

@@ -1,4 +1,6 @@
+import pytest
 import torch
+from cut_decoders import CASES, decoder_of, layouts_of
 from tiny_decoders import SIZES
 
 from kitae.model.config import DecoderConfig
@@ -25,6 +27,28 @@ def test_every_cut_starts_from_the_same_weights():
             for layout in layouts:
                 for name, box, values in pieces_of(layout, cut[layout.name]):
                     assert torch.equal(values, full[name][box.slices()]), name
+
+
+@pytest.mark.parametrize("tp_size", [2, 4, 8])
+@pytest.mark.parametrize("case", CASES)
+def test_all_kinds_of_parameters_start_from_the_same_bits(case, tp_size):
+    """Tied and not, biases, norms of heads, fewer KV heads than ranks, and a padded vocabulary (T12)."""
+    whole = dict(decoder_of(case).named_parameters())
+    initialise(whole, layouts_of(case, 1, 0), seed=3, std=0.1)
+    full = {name: part for one in layouts_of(case, 1, 0) for name, _, part in pieces_of(one, whole[one.name])}
+    seen = {name: torch.zeros(tensor.shape) for name, tensor in full.items()}
+    for rank in range(tp_size):
+        layouts = layouts_of(case, tp_size, rank)
+        parameters = {layout.name: torch.full(layout.shape, float("nan")) for layout in layouts}
+        initialise(parameters, layouts, seed=3, std=0.1)
+        for layout in layouts:
+            for name, box, part in pieces_of(layout, parameters[layout.name]):
+                assert torch.equal(part, full[name][box.slices()]), name
+                seen[name][box.slices()] += 1
+        real = layouts[0].pieces[0].box.shape[0]
+        assert len(parameters["embed.weight"]) == {2: 50, 4: 25, 8: 13}[tp_size]
+        assert not parameters["embed.weight"][real:].any()
+    assert all(tensor.all() for tensor in seen.values())
 
 
 def test_statistics():

@@ -59,6 +59,16 @@ def test_matrices_decay_and_start_normal_norms_and_biases_do_not():
             assert (layout.initial, layout.decay) == (kind, kind == "normal"), layout.name
 
 
+def test_what_is_computed_by_token():
+    """Norms of hidden states and biases of sums; norms of heads meet all tokens, but only the heads here."""
+    for case in CASES:
+        for tp_size in (1, 2) if case != "smollm2" else (1, 3):
+            for layout in decoder_layouts(config_of(case), False)(tp_size, 0):
+                kinds = ("attention_norm.weight", "mlp_norm.weight", "out.bias", "down.bias")
+                by_token = layout.name == "norm.weight" or layout.name.endswith(kinds)
+                assert layout.token_wise == by_token, layout.name
+
+
 def test_explicit_head_dim():
     """T11: hidden 64, heads 4, head_dim 24: q_proj is (96, 64)."""
     layouts = {layout.name: layout for layout in decoder_layouts(config_of("llama-head-dim"), False)(1, 0)}
