@@ -15,6 +15,7 @@ from kitae.data.packed import PackedData
 from kitae.model.config import DecoderConfig
 from kitae.model.decoder import Decoder
 from kitae.model.init import initialise
+from kitae.parallel.data_parallel import DataParallel
 from kitae.parallel.layout import Box, ParameterLayout, Piece
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.shares import Shares
@@ -85,7 +86,11 @@ def rows_of(folder: Path, count: int, sequence_length: int = 16, seed: int = 0) 
 
 
 def recipe(**sections: object) -> Recipe:
-    given = {"training": {"duration": "4 steps", "global_batch_size": 4, "micro_batch_size": 2}, **sections}
+    given = {
+        "training": {"duration": "4 steps", "global_batch_size": 4, "micro_batch_size": 2},
+        "parallel": {"data_parallel_size": 1, "zero1": False},
+        **sections,
+    }
     return Recipe.model_validate(
         {
             "kitae": 1,
@@ -123,7 +128,20 @@ def stepper(
     made = OPTIMIZERS[config.name](
         weights, decayed, config, fused=True, seed=seed, shares=shares, mesh=Mesh()
     )
-    return Stepper(model, weights, made, select("cpu"), max_grad_norm, chunk_tokens=32)
+    return Stepper(
+        model=model,
+        weights=weights,
+        optimizer=made,
+        backend=select("cpu"),
+        shares=shares,
+        mesh=Mesh(),
+        replicas=DataParallel(
+            dict(model.named_parameters()), shares, ALONE, wire_dtype=torch.float32, bucket_bytes=1 << 20
+        ),
+        sequence_parallel=False,
+        max_grad_norm=max_grad_norm,
+        chunk_tokens=32,
+    )
 
 
 def job(

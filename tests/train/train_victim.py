@@ -41,7 +41,7 @@ PLACES = {
     "evaluation": (evaluate, "token_losses"),
     "save": (CheckpointStore, "_publish"),
     "enter": (CheckpointStore, "_enter"),
-    "start": (loop, "_stepper"),
+    "start": (loop, "build_stepper"),
 }
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 
 from kitae.backend.group import ALONE, Group, Meter
-
 
 Result = TypeVar("Result")
 
@@ -60,6 +60,13 @@ def on_lead(mesh: Mesh, function: Callable[[], Result]) -> Result:
     """Call a function on the rank that leads; all ranks get its result, which must be plain Python."""
     answer: Result = mesh.control.exchange(function() if mesh.leads else None)[0]
     return answer
+
+
+def sum_over_copies(mesh: Mesh, tensor: torch.Tensor) -> torch.Tensor:
+    """Sum a small host tensor, in place, over the copies of the model; ranks of a copy have the same one."""
+    if mesh.data.size == 1:
+        return tensor
+    return mesh.control.all_reduce(tensor if mesh.tensor.rank == 0 else tensor.zero_())
 
 
 def join_world(*, tp_size: int, transport: str, through_host: bool, timeout_s: float) -> Mesh:

@@ -16,7 +16,7 @@ import torch
 
 from kitae.data.packed import PackedData
 from kitae.data.rows import IGNORED, IntArray, Rows, pad_rows
-from kitae.parallel.mesh import Mesh
+from kitae.parallel.mesh import Mesh, sum_over_copies
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,8 @@ def global_batch(
     count = math.ceil(len(samples) / (micro_batch_size * copies))
     own = [_run(samples, micro_batch_size, index * copies + mesh.data.rank) for index in range(count)]
     rows = packed.rows([sample for run in own for sample in run])
-    target_tokens, real_tokens = _of_all(
-        mesh, int((rows.targets != IGNORED).sum()), int((rows.segment_ids != 0).sum())
-    )
+    counts = torch.tensor([(rows.targets != IGNORED).sum(), (rows.segment_ids != 0).sum()])
+    target_tokens, real_tokens = sum_over_copies(mesh, counts).tolist()
     return GlobalBatch(
         micro_batches=tuple(_cut(rows, own, micro_batch_size, device)),
         target_tokens=target_tokens,
@@ -77,14 +76,6 @@ def micro_batch(packed: PackedData, samples: Sequence[int], size: int, device: t
 
 def _run(samples: Sequence[int], size: int, index: int) -> Sequence[int]:
     return samples[index * size : (index + 1) * size]
-
-
-def _of_all(mesh: Mesh, *counts: int) -> list[int]:
-    """Sum over the copies of the model; the ranks of a copy have the same rows."""
-    if mesh.data.size == 1:
-        return list(counts)
-    own = torch.tensor(counts) if mesh.tensor.rank == 0 else torch.zeros(len(counts), dtype=torch.int64)
-    return [int(count) for count in mesh.control.all_reduce(own)]
 
 
 def _cut(rows: Rows, runs: Sequence[Sequence[int]], size: int, device: torch.device) -> Iterator[MicroBatch]:

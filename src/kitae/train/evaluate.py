@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kitae.backend.base import Backend
 from kitae.data.packed import PackedData
 from kitae.model.decoder import Decoder
-from kitae.parallel.mesh import Mesh
+from kitae.parallel.mesh import Mesh, sum_over_copies
 from kitae.train.batch import MicroBatch, micro_batch
 from kitae.train.finite import explain
 from kitae.train.loss import IGNORE, token_losses
@@ -97,13 +97,7 @@ def evaluate(
         backend.boundary()
     if any(mesh.control.exchange(bool(bad))):
         raise explain(model, row_losses, bad, "held-out evaluation", backward=False, mesh=mesh)
-    return Evaluation(*_of_all(found, mesh))
-
-
-def _of_all(found: FloatArray, mesh: Mesh) -> FloatArray:
-    """Put together what the copies of the model found; each row stands in one of them."""
-    own = torch.from_numpy(found) if mesh.tensor.rank == 0 else torch.zeros(found.shape, dtype=torch.float64)
-    return np.asarray(mesh.control.all_reduce(own).numpy())
+    return Evaluation(*sum_over_copies(mesh, torch.from_numpy(found)).numpy())
 
 
 def paired_drop(before: Evaluation, after: Evaluation) -> PairedDrop:
@@ -123,7 +117,11 @@ def _row_losses(model: Decoder, batch: MicroBatch, chunk_tokens: int) -> torch.T
     """Loss sums and predicted tokens of the rows, [2, B]."""
     hidden = model(batch.input_ids, batch.position_ids, batch.segment_ids)
     losses = token_losses(
-        hidden.flatten(0, 1), model.head_weight, batch.targets.flatten(), chunk_tokens=chunk_tokens
+        hidden.flatten(0, 1),
+        model.head_weight,
+        batch.targets.flatten(),
+        chunk_tokens=chunk_tokens,
+        vocabulary=model.vocabulary,
     )
     sums = losses.view_as(batch.targets).double().sum(1)
     tokens = (batch.targets != IGNORE).sum(1).double()

@@ -20,6 +20,7 @@ class Lengths:
     sequence_length: int
     global_batch_size: int
     micro_batch_size: int
+    data_parallel_size: int
     eval_micro_batch_size: int
     rows: int
     """Rows the run trains on; those after the last full global batch make one smaller update."""
@@ -34,8 +35,8 @@ class Lengths:
 
     @property
     def accumulation_steps(self) -> int:
-        """Micro-batches in a full update."""
-        return self.global_batch_size // self.micro_batch_size
+        """Micro-batches of one rank in a full update."""
+        return self.global_batch_size // (self.micro_batch_size * self.data_parallel_size)
 
     def rows_of(self, update: int) -> int:
         """Rows of the update number `update`, counted from 0."""
@@ -65,6 +66,7 @@ def count_out(recipe: Recipe, *, samples: int, sequence_length: int) -> Lengths:
         sequence_length=sequence_length,
         global_batch_size=batch,
         micro_batch_size=_resolved(recipe.training.micro_batch_size),
+        data_parallel_size=_resolved(recipe.parallel.data_parallel_size),
         eval_micro_batch_size=_resolved(recipe.evaluation.micro_batch_size),
         rows=rows,
         warmup_steps=steps(recipe.schedule.warmup),

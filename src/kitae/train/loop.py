@@ -15,27 +15,24 @@ from pathlib import Path
 
 import torch
 
-from kitae.backend.group import ALONE
 from kitae.checkpoint.resume import Checkpoint, open_checkpoint
 from kitae.data.cursor import Cursor
-from kitae.errors import StoppedError
+from kitae.errors import StoppedError, TrainingError
 from kitae.model.flops import train_flops_per_token
 from kitae.parallel.mesh import on_lead
-from kitae.parallel.shares import Shares
 from kitae.recipe.resolve import resolve
 from kitae.train.batch import global_batch
+from kitae.train.build import build_stepper
 from kitae.train.evaluate import evaluate
 from kitae.train.job import TrainJob, TrainResult
 from kitae.train.lengths import Lengths, count_out
 from kitae.train.metrics import MetricsLog
-from kitae.train.optimizer import OPTIMIZERS
-from kitae.train.precision import PRECISIONS
 from kitae.train.progress import display
 from kitae.train.recorder import Recorder, RunRecorder, SilentRecorder, Topology
 from kitae.train.results import evaluation_path, finished_result, save_evaluation, write_run_results
 from kitae.train.schedule import Schedule
 from kitae.train.signals import StopRequested, StopSignals
-from kitae.train.state import TrainState, check_same_recipe, restore, save
+from kitae.train.state import Saver, TrainState, check_same_recipe, restore
 from kitae.train.step import Stepper
 from kitae.train.tensorboard import scalars
 
@@ -55,10 +52,10 @@ def train(job: TrainJob) -> TrainResult:
         if finished is not None:
             return finished
     with StopSignals(job.mesh.control) as stop:
-        stepper = _stepper(job)
+        stepper = build_stepper(job)
         state = TrainState()
         if checkpoint is not None:
-            state = restore(job, stepper.weights, stepper.optimizer, checkpoint)
+            state = restore(stepper, checkpoint)
             job.report(f"going on from {checkpoint.path} after step {state.step} of {lengths.steps}")
         with ExitStack() as stack:
             recorder = _recorder(job, lengths, state.step, stack)
@@ -80,30 +77,6 @@ def _newest(job: TrainJob) -> Checkpoint | None:
 
     path = on_lead(job.mesh, find)
     return None if path is None else open_checkpoint(path, verify=False)
-
-
-def _stepper(job: TrainJob) -> Stepper:
-    shares = Shares(job.decoder.layouts, ALONE)
-    weights = PRECISIONS[job.recipe.training.precision](job.decoder, shares)
-    job.decoder.recompute = job.recipe.training.recompute
-    decayed = {layout.name for layout in job.decoder.layouts if layout.decay}
-    config = job.recipe.optimizer
-    return Stepper(
-        model=job.decoder,
-        weights=weights,
-        optimizer=OPTIMIZERS[config.name](
-            weights,
-            decayed,
-            config,
-            fused=job.backend.fused_optimizer,
-            seed=job.recipe.seed,
-            shares=shares,
-            mesh=job.mesh,
-        ),
-        backend=job.backend,
-        max_grad_norm=config.max_grad_norm,
-        chunk_tokens=job.recipe.training.loss_chunk_tokens,
-    )
 
 
 def _recorder(job: TrainJob, lengths: Lengths, step: int, stack: ExitStack) -> Recorder:
@@ -152,6 +125,7 @@ class _Run:
     """The newest checkpoint."""
     cursor: Cursor = field(init=False)
     schedule: Schedule = field(init=False)
+    saver: Saver = field(init=False)
     saved_step: int = field(init=False)
     heldout_loss: tuple[int, float] | None = field(init=False, default=None)
     """The last one measured, and after which step."""
@@ -162,6 +136,7 @@ class _Run:
         self.schedule = Schedule(
             recipe.schedule, recipe.optimizer.learning_rate, self.lengths.steps, self.lengths.warmup_steps
         )
+        self.saver = Saver(self.job, self.stepper)
         self.saved_step = self.state.step
 
     def to_the_end(self) -> None:
@@ -175,8 +150,13 @@ class _Run:
                 self._save_when_due()
         except StopRequested as request:
             raise self._stopped(str(request)) from None
+        except TrainingError:  # all ranks have it, and what is being saved is of an earlier step
+            self.job.store.wait()
+            raise
+        self._finish_save()
 
     def _update(self) -> None:
+        self._at("an update")
         begin = time.perf_counter()
         state, number = self.state, self.state.step
         samples = self.cursor.samples(state.consumed_samples, self.lengths.rows_of(number))
@@ -201,6 +181,7 @@ class _Run:
             return
         if on_lead(self.job.mesh, lambda: self.recorder.has_evaluation(step)):
             return
+        self._at("held-out evaluation")
         begin = time.perf_counter()
         evaluation = evaluate(
             self.job.decoder,
@@ -230,28 +211,42 @@ class _Run:
 
     def _save_when_due(self) -> None:
         step = self.state.step
+        self.saved = self.job.store.check() or self.saved
         if step == self.lengths.steps or _falls_on(step, self.lengths.save_every):
             self.stop.check()
             self._save()
         self.stop.check()
 
     def _save(self) -> None:
+        self._at("saving")
         step, loss = self.heldout_loss or (None, None)
         loss = loss if step == self.state.step else None
-        weights, optimizer = self.stepper.weights, self.stepper.optimizer
         self.recorder.sync()
-        self.saved = save(self.job, weights, optimizer, self.state, loss)
+        if self.job.recipe.checkpoint.asynchronous:
+            self.saver.begin(self.state, loss)
+        else:
+            self.saved = self.saver.save(self.state, loss)
         self.saved_step = self.state.step
+
+    def _finish_save(self) -> None:
+        """Wait for a save beside the training."""
+        self._at("finishing a save")
+        self.saved = self.job.store.wait() or self.saved
 
     def _stopped(self, signal_name: str) -> StoppedError:
         """Save the last finished step, unless that is done already, and say how to go on."""
         if self.state.step > self.saved_step:
             self._save()
+        self._finish_save()
         where = f"it is saved in {self.saved}" if self.saved else "nothing was trained yet"
         return StoppedError(
             f"stopped by {signal_name} after step {self.state.step} of {self.lengths.steps}; {where}; "
             "run the same command again to go on"
         )
+
+    def _at(self, what: str) -> None:
+        """Tell who watches over this rank where it is."""
+        self.job.mesh.meter.observer.touch(f"{what}, after step {self.state.step}")
 
 
 def _falls_on(step: int, every: int | None) -> bool:

@@ -91,6 +91,7 @@ def write_run_results(job: TrainJob, lengths: Lengths) -> Results:
         "global_batch_size": lengths.global_batch_size,
         "micro_batch_size": lengths.micro_batch_size,
         "accumulation_steps": lengths.accumulation_steps,
+        **job.recipe.parallel.model_dump(include=set(_TOPOLOGY)),
         "sequence_length": lengths.sequence_length,
         "model": model_summary(job),
         "versions": {
@@ -142,6 +143,7 @@ def save_evaluation(path: Path, evaluation: Evaluation) -> None:
     replace_file(path, buffer.getvalue())
 
 
+_TOPOLOGY = ("data_parallel_size", "tensor_parallel_size", "sequence_parallel", "zero1")
 _SIZES = (
     "model_type",
     "vocab_size",

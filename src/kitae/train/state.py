@@ -9,11 +9,14 @@ from typing import Any
 
 from kitae.checkpoint.live import LiveSink, LiveSource
 from kitae.checkpoint.resume import Checkpoint
-from kitae.checkpoint.stream import stream
+from kitae.checkpoint.stream import fill
 from kitae.errors import RecipeError
+from kitae.model.decoder import decoder_layouts
+from kitae.parallel.layout import LayoutTable, ParameterLayout
+from kitae.parallel.shares import share_layouts
 from kitae.train.job import TrainJob
-from kitae.train.optimizer import MOMENTS, Optimizer
-from kitae.train.precision import Weights
+from kitae.train.optimizer import MOMENTS
+from kitae.train.step import Stepper
 
 
 @dataclass
@@ -38,32 +41,63 @@ def check_same_recipe(job: TrainJob, checkpoint: Checkpoint) -> None:
         )
 
 
-def save(
-    job: TrainJob, weights: Weights, optimizer: Optimizer, state: TrainState, heldout_loss: float | None
-) -> Path:
-    """Save everything that the next update depends on; the folder of the checkpoint."""
-    layouts = job.decoder.layouts
-    sources = {"weights": LiveSource(weights.masters, layouts)}
-    sources |= {kind: LiveSource(optimizer.moments(kind), layouts) for kind in MOMENTS}
-    return job.store.save(
-        state.step,
-        sources,
-        state=asdict(state),
-        config=dict(job.model_config),
-        recipe_hash=job.recipe_hash,
-        heldout_loss=heldout_loss,
-    )
+@dataclass(frozen=True)
+class HeldBy:
+    """Layouts of what each rank of the world updates and saves."""
+
+    table: LayoutTable
+    data_parallel_size: int
+    tensor_parallel_size: int
+    zero1: bool
+
+    def __call__(self, rank: int) -> list[ParameterLayout]:
+        """Those of one rank."""
+        data_rank, tensor_rank = divmod(rank, self.tensor_parallel_size)
+        layouts = self.table(self.tensor_parallel_size, tensor_rank)
+        return share_layouts(layouts, self.data_parallel_size, data_rank) if self.zero1 else layouts
 
 
-def restore(job: TrainJob, weights: Weights, optimizer: Optimizer, checkpoint: Checkpoint) -> TrainState:
-    """Fill weights and optimizer from a checkpoint; the counters."""
-    targets = {"weights": weights.masters} | {kind: optimizer.moments(kind) for kind in MOMENTS}
+class Saver:
+    """Saves, with all ranks, everything that the next update depends on."""
+
+    def __init__(self, job: TrainJob, stepper: Stepper) -> None:
+        self._job, self._stepper = job, stepper
+        mesh, decoder = job.mesh, job.decoder
+        zero1 = stepper.shares.group.size > 1
+        table = decoder_layouts(decoder.config, decoder.tied)
+        self._held_by = HeldBy(table, mesh.data.size, mesh.tensor.size, zero1)
+        kinds = {"weights": stepper.weights.masters}
+        kinds |= {kind: stepper.optimizer.moments(kind) for kind in MOMENTS}
+        self._sources = {kind: LiveSource(tensors, stepper.shares.layouts) for kind, tensors in kinds.items()}
+
+    def save(self, state: TrainState, heldout_loss: float | None) -> Path:
+        """Save and wait; the folder of the checkpoint."""
+        return self._job.store.save(state.step, self._sources, **self._about(state, heldout_loss))
+
+    def begin(self, state: TrainState, heldout_loss: float | None) -> None:
+        """Save beside the training; the store says when it is done."""
+        self._job.store.begin_save(state.step, self._sources, **self._about(state, heldout_loss))
+
+    def _about(self, state: TrainState, heldout_loss: float | None) -> dict[str, Any]:
+        return {
+            "state": asdict(state),
+            "config": dict(self._job.model_config),
+            "recipe_hash": self._job.recipe_hash,
+            "heldout_loss": heldout_loss,
+            "layouts_of": self._held_by if self._job.mesh.control.size > 1 else None,
+        }
+
+
+def restore(stepper: Stepper, checkpoint: Checkpoint) -> TrainState:
+    """Fill weights and optimizer from a checkpoint of any topology; the counters."""
+    targets = {"weights": stepper.weights.masters}
+    targets |= {kind: stepper.optimizer.moments(kind) for kind in MOMENTS}
     for kind, tensors in targets.items():
-        with LiveSink(tensors, job.decoder.layouts) as sink:
-            stream(checkpoint.source(kind), sink)
-    weights.publish()
+        with LiveSink(tensors, stepper.shares.layouts) as sink:
+            fill(checkpoint.source(kind), sink)
+    stepper.publish()
     state = _state(checkpoint.state)
-    optimizer.restore_step(state.step)
+    stepper.optimizer.restore_step(state.step)
     return state
 
 

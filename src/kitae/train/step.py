@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 
 from kitae.backend.base import Backend
 from kitae.model.decoder import Decoder
+from kitae.parallel.data_parallel import DataParallel
+from kitae.parallel.gradients import global_norm, sum_copies
+from kitae.parallel.mesh import Mesh, sum_over_copies
+from kitae.parallel.shares import Shares
 from kitae.train.batch import GlobalBatch, MicroBatch
 from kitae.train.finite import explain
 from kitae.train.loss import linear_cross_entropy
-from kitae.train.optimizer import Optimizer, clip, global_norm
+from kitae.train.optimizer import Optimizer, clip
 from kitae.train.precision import Weights
 
 
@@ -28,13 +32,29 @@ class Update:
 
 
 @dataclass(frozen=True)
+class Gradients:
+    """What the micro-batches of an update leave."""
+
+    losses: list[torch.Tensor]
+    """Shares of the loss, by micro-batch of this rank."""
+    of_rows: dict[str, torch.Tensor]
+    """Sums over all ranks for the rows that this rank updates, fp32, by parameter."""
+    norm: torch.Tensor
+    """Global norm, the same on all ranks."""
+
+
+@dataclass(frozen=True)
 class Stepper:
-    """Makes updates to a model."""
+    """Makes updates to a model, together with all ranks of the mesh."""
 
     model: Decoder
     weights: Weights
     optimizer: Optimizer
     backend: Backend
+    shares: Shares
+    mesh: Mesh
+    replicas: DataParallel
+    sequence_parallel: bool
     max_grad_norm: float | None
     chunk_tokens: int
 
@@ -46,36 +66,58 @@ class Stepper:
         `check` is called before each micro-batch and may raise: the weights are then those of the step
         before. Raises `TrainingError` when loss or gradients are not finite, before anything is changed.
         """
-        losses, norm = self.gradients(batch, check)
-        *parts, norm_value = torch.stack((*losses, norm)).tolist()  # the one wait for the device
-        if not math.isfinite(sum(parts) + norm_value):
+        gradients = self.gradients(batch, check)
+        *parts, norm = torch.stack(
+            (*gradients.losses, gradients.norm)
+        ).tolist()  # the one wait for the device
+        loss = self._of_all(parts)
+        if not math.isfinite(loss + norm):
             self.weights.clear_gradients()
-            raise explain(self.model, self._loss_of(batch), batch.micro_batches, f"step {step}")
-        sums = self.weights.sums()
-        clip(list(sums.values()), norm_value, self.max_grad_norm)
-        self.optimizer.step(learning_rate, sums)
-        del sums
-        self.weights.publish()
-        self.weights.clear_gradients()
-        self.backend.boundary()
-        self.backend.synchronize()
-        return Update(math.fsum(parts), norm_value)
+            raise explain(
+                self.model, self._loss_of(batch), batch.micro_batches, f"step {step}", mesh=self.mesh
+            )
+        self._apply(gradients.of_rows, norm, learning_rate)
+        return Update(loss, norm)
 
-    def gradients(
-        self, batch: GlobalBatch, check: Callable[[], None] = lambda: None
-    ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Fill the sums of the gradients; the micro-batches' shares of the loss, and the global norm."""
+    def gradients(self, batch: GlobalBatch, check: Callable[[], None] = lambda: None) -> Gradients:
+        """Go forward and backward over the micro-batches, and sum over the ranks."""
         self.weights.clear_gradients()
         loss_of = self._loss_of(batch)
         losses = []
-        for micro_batch in batch.micro_batches:
+        last = len(batch.micro_batches) - 1
+        for index, micro_batch in enumerate(batch.micro_batches):
             check()
             loss = loss_of(micro_batch)
+            if index == last:
+                self.replicas.begin()
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
             self.backend.boundary()
+        of_rows = self.replicas.finish(self.weights.sums())
         check()
-        return losses, global_norm(self.weights.sums().values())
+        layouts = self.shares.layouts
+        sum_copies(of_rows, layouts, self.mesh, self.sequence_parallel)
+        norm = global_norm(of_rows, layouts, self.mesh, sharded=self.shares.group.size > 1)
+        return Gradients(losses, of_rows, norm)
+
+    def publish(self) -> None:
+        """Give the model, on every rank, what the masters of all ranks hold."""
+        self.weights.publish()
+        self.replicas.gather()
+
+    def _apply(self, gradients: Mapping[str, torch.Tensor], norm: float, learning_rate: float) -> None:
+        clip(list(gradients.values()), norm, self.max_grad_norm)
+        self.optimizer.step(learning_rate, gradients)
+        self.publish()
+        self.weights.clear_gradients()
+        self.backend.boundary()
+        self.backend.synchronize()
+
+    def _of_all(self, parts: list[float]) -> float:
+        """Sum the shares of the loss, those of this rank first; not finite when one is not."""
+        total = math.fsum(parts) if all(map(math.isfinite, parts)) else math.nan
+        own = torch.tensor([total], dtype=torch.float64)
+        return float(sum_over_copies(self.mesh, own).item())
 
     def _loss_of(self, batch: GlobalBatch) -> Callable[[MicroBatch], torch.Tensor]:
         scale = 1 / max(1, batch.target_tokens)
@@ -89,6 +131,7 @@ class Stepper:
                     part.targets.flatten(),
                     scale=scale,
                     chunk_tokens=self.chunk_tokens,
+                    vocabulary=self.model.vocabulary,
                 )
 
         return loss_of
