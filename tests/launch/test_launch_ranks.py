@@ -56,7 +56,8 @@ def test_two_launches_in_the_same_second_both_end(tmp_path: Path, capfd: pytest.
     lines = (folders[1] / "logs/rank-1.log").read_text().splitlines()
     assert lines[0].startswith("---- ")
     assert "attempt 3: rank 1 of 2 (data-parallel rank 0, tensor-parallel rank 1), process" in lines[0]
-    assert sorted(lines[1:]) == ["rank 1 prints", "rank 1 warns"]
+    # Some versions of torch say on standard output that they have connected.
+    assert sorted(line for line in lines[1:] if "Gloo" not in line) == ["rank 1 prints", "rank 1 warns"]
     assert workers() == []
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kitae.launch.heartbeat import Beat
 from kitae.launch.local import stuck_error
 from kitae.launch.order import Launch
-from kitae.launch.watchdog import MOST_BETWEEN_LOOKS_S, Sight, Watchdog, storage_bytes, to_blame
+from kitae.launch.watchdog import MOST_BETWEEN_LOOKS_S, START_S, Sight, Watchdog, storage_bytes, to_blame
 
 
 def sight(
@@ -77,6 +77,18 @@ def test_any_move_of_any_rank_begins_the_time_anew(moved: Sight):
         assert watchdog.look([still[0], moved]) == []
     clock.now = 6.0
     assert [one.rank for one in watchdog.look([still[0], moved])] != []
+
+
+def test_a_start_may_take_longer():
+    clock = Clock()
+    watchdog = Watchdog(3.0, clock)
+    importing = [sight(0, 2, 2), sight(1, 0, 0, "running")]
+    watchdog.look(importing)
+    for second in range(1, int(START_S)):
+        clock.now = float(second)
+        assert watchdog.look(importing) == []
+    clock.now = START_S
+    assert watchdog.look(importing) == [importing[1]]
 
 
 def test_a_rank_that_ends_is_a_move_and_nobody_left_is_no_stall():

@@ -15,6 +15,8 @@ import psutil
 
 from kitae.launch.heartbeat import Beat
 
+START_S = 120.0
+"""Least limit until every rank has begun a collective: importing torch gives no sign of life."""
 MOST_BETWEEN_LOOKS_S = 2.0
 """A longer time between two looks is one in which this process did not run, and perhaps nor did the ranks."""
 
@@ -54,7 +56,9 @@ class Watchdog:
         seen = [(sight.rank, *sight.progress) for sight in sights]
         self._still_s = self._still_s + passed if seen == self._seen else 0.0
         self._seen = seen
-        return to_blame(sights) if sights and self._still_s >= self._timeout_s else []
+        begun = all(sight.beat.entered for sight in sights)
+        limit = self._timeout_s if begun else max(self._timeout_s, START_S)
+        return to_blame(sights) if sights and self._still_s >= limit else []
 
 
 _CANNOT_RUN = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_DISK_SLEEP)
