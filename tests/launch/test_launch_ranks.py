@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from kitae.errors import DataError, KitaeError, StorageError, TrainingError
+from kitae.launch.agent import Agent
 from kitae.launch.local import launch_ranks
 from kitae.launch.order import Launch
 
@@ -91,6 +92,15 @@ def test_a_rank_that_is_stuck_is_named(tmp_path: Path):
     assert str(error).endswith("\n  the last words")
     # The one that can still run says where it waits.
     assert "in barrier" in (tmp_path / "logs/rank-0.log").read_text()
+
+
+def test_processes_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(self: Agent) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(Agent, "_launch", refuse)
+    with pytest.raises(TrainingError, match=r"could not be started: .* Resource temporarily unavailable"):
+        launch_ranks("rank_works:add", {"folder": str(tmp_path)}, launch(tmp_path))
 
 
 def test_logs_that_cannot_be_written_are_named(tmp_path: Path):

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kitae.launch.heartbeat import Beat
-from kitae.launch.local import stuck_error
 from kitae.launch.order import Launch
+from kitae.launch.supervisor import stuck_error
 from kitae.launch.watchdog import MOST_BETWEEN_LOOKS_S, START_S, Sight, Watchdog, storage_bytes, to_blame
 
 
