@@ -84,8 +84,9 @@ def test_a_bug_names_the_log_of_its_rank():
     assert (str(result), result.log) == ("rank 1: KeyError: 'gone'", Path("logs/rank-1.log"))
 
 
-def test_an_interrupt_stays_one():
-    assert isinstance(result_of([end(0, Outcome("interrupted"))], LAUNCH), KeyboardInterrupt)
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), BrokenPipeError(errno.EPIPE, "Broken pipe")])
+def test_what_the_command_line_tells_by_its_kind_stays_so(raised: BaseException):
+    assert type(result_of([end(0, outcome_of(raised)), end(1, lost(9))], LAUNCH)) is type(raised)
 
 
 def test_last_lines(tmp_path: Path):
@@ -105,6 +106,7 @@ def test_last_lines(tmp_path: Path):
         (FieldError("a.b", "x"), "error", "RecipeError", 2),
         (OSError(errno.ENOSPC, "No space left", "f"), "error", "StorageError", 7),
         (KeyboardInterrupt(), "interrupted", "", 130),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "unread", "", 141),
         (SystemExit(3), "bug", "", 70),
         (OSError(errno.EACCES, "no"), "bug", "", 70),
     ],

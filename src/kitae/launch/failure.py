@@ -71,8 +71,8 @@ def result_of(ends: Sequence[End], launch: Launch) -> BaseException | None:
 def _told(end: End, leader: End, launch: Launch) -> BaseException:
     if end.outcome is None:
         return _died(end, launch)
-    if end.outcome.kind == "interrupted":
-        return KeyboardInterrupt()
+    if end.outcome.kind in _SAME:
+        return _SAME[end.outcome.kind]()
     # An error that all ranks agree on is told as that of the one that speaks for all.
     shared = leader.outcome is not None and leader.outcome.message == end.outcome.message
     by = "" if shared or end.rank == 0 else f"rank {end.rank}: "
@@ -80,6 +80,10 @@ def _told(end: End, leader: End, launch: Launch) -> BaseException:
         return RankBugError(f"{by}{end.outcome.message}", launch.log(end.rank))
     error: KitaeError = end.outcome.error_class(f"{by}{end.outcome.message}")
     return error
+
+
+_SAME: dict[str, type[BaseException]] = {"interrupted": KeyboardInterrupt, "unread": BrokenPipeError}
+"""Ends that the command line knows how to tell by the exception alone."""
 
 
 def _died(end: End, launch: Launch) -> TrainingError:

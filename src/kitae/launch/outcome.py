@@ -13,8 +13,8 @@ from typing import Literal
 from kitae import errors
 from kitae.errors import KitaeError, StoppedError, StorageError
 
-Kind = Literal["finished", "stopped", "error", "interrupted", "bug"]
-_EXIT_CODES = {"finished": 0, "stopped": 0, "interrupted": 130, "bug": 70}
+Kind = Literal["finished", "stopped", "error", "interrupted", "unread", "bug"]
+_EXIT_CODES = {"finished": 0, "stopped": 0, "interrupted": 130, "unread": 141, "bug": 70}
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ def outcome_of(error: BaseException | None) -> Outcome:
         return Outcome("error", message, StorageError.__name__, at_ns=now)
     if isinstance(error, KeyboardInterrupt):
         return Outcome("interrupted", "interrupted", at_ns=now)
+    if isinstance(error, BrokenPipeError):  # such as `head` behind the first rank's output
+        return Outcome("unread", str(error), at_ns=now)
     message = f"{type(error).__name__}: {error}"
     return Outcome("bug", message, lost_peer=_inside_a_collective(error), at_ns=now)
 
