@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from tiny_training import tiny_decoder, whole_layouts
@@ -8,7 +6,7 @@ from kitae.backend.group import ALONE
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.shares import Shares
 from kitae.recipe.training import OptimizerConfig
-from kitae.train.optimizer import MOMENTS, OPTIMIZERS, clip, global_norm
+from kitae.train.optimizer import MOMENTS, OPTIMIZERS, clip
 from kitae.train.precision import PRECISIONS
 
 CONFIG = OptimizerConfig(learning_rate=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -128,19 +126,6 @@ def test_the_layout_decides_what_is_decayed():
     kept = {layout.name for layout in decoder.layouts if not layout.decay}
     assert kept == {name for name, one in decoder.named_parameters() if one.dim() == 1}
     assert any(name.endswith("bias") for name in kept)
-
-
-def test_global_norm():
-    """T23: parts of norm 3 and 4 together have norm 5."""
-    assert global_norm([torch.tensor([3.0]), torch.tensor([[0.0, 4.0]])]).item() == 5.0
-    assert (
-        global_norm([torch.tensor([3.0], dtype=torch.bfloat16), torch.tensor([4.0])]).dtype == torch.float32
-    )
-
-
-def test_global_norm_of_very_many_elements():
-    ones = torch.full((4096, 2048), 0.001)
-    assert global_norm([ones]).item() == pytest.approx(0.001 * math.sqrt(ones.numel()), rel=1e-6)
 
 
 @pytest.mark.parametrize(("limit", "wanted"), [(1.0, [0.6, 0.8]), (5.0, [3.0, 4.0]), (None, [3.0, 4.0])])
