@@ -11,11 +11,13 @@ import faulthandler
 import multiprocessing
 import os
 import pickle
+import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ def run_ranks(
     """Call `function(mesh, *arguments)` in `world_size` processes; their results, in order of the ranks."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
+    _start_server()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         options = (tp_size, timeout_s, transport, through_host)
@@ -57,6 +60,23 @@ def run_ranks(
             for process, _ in started:
                 process.kill()
                 process.join()
+
+
+def _start_server() -> None:
+    """Start what ranks are forked from, once, so that it finds what this process finds.
+
+    Python 3.11 by itself does not tell it, and it passes over in silence what it cannot preload: then each
+    rank imports torch on its own.
+    """
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def _collect(connections: list[Connection], folder: Path, timeout_s: float) -> list[Any]:
