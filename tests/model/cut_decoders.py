@@ -3,7 +3,6 @@
 import hashlib
 
 import torch
-from tiny_decoders import SIZES
 
 from kitae.model.config import DecoderConfig
 from kitae.model.decoder import Decoder, decoder_layouts
@@ -11,7 +10,15 @@ from kitae.parallel.assembly import assemble, pieces_of
 from kitae.parallel.region import UNCUT, region_of
 from kitae.train.loss import IGNORE, linear_cross_entropy
 
-HEADS = {"num_attention_heads": 8, "num_key_value_heads": 2, "num_hidden_layers": 2}
+SIZES = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
 BIASES = {"attention_bias": True, "mlp_bias": True}
 CASES = {
     "llama": ({"model_type": "llama"}, False),
@@ -31,7 +38,7 @@ CASES = {
         True,
     ),
 }
-"""By name: what differs from the sizes, and whether the head is the embedding. Vocabulary 99."""
+"""By name: what differs from the sizes, and whether the head is the embedding."""
 
 
 def values(name, shape):
@@ -43,7 +50,7 @@ def values(name, shape):
 def decoder_of(case, region=UNCUT, fill=values, **changes):
     """The case's decoder with the same weights in every cut; `fill(name, shape)` gives a full tensor."""
     fields, tied = CASES[case]
-    config = DecoderConfig.from_hf({**SIZES, **HEADS, **fields, **changes})
+    config = DecoderConfig.from_hf({**SIZES, **fields, **changes})
     decoder = Decoder(config, tied=tied, region=region)
     parameters = dict(decoder.named_parameters())
     with torch.no_grad():
@@ -95,7 +102,7 @@ def whole(case):
 
 def layouts_of(case, tp_size, rank):
     fields, tied = CASES[case]
-    return decoder_layouts(DecoderConfig.from_hf({**SIZES, **HEADS, **fields}), tied)(tp_size, rank)
+    return decoder_layouts(DecoderConfig.from_hf({**SIZES, **fields}), tied)(tp_size, rank)
 
 
 def full_gradients(by_rank, case, tp_size, sequence_parallel):

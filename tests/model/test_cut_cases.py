@@ -4,7 +4,6 @@ import pytest
 import torch
 from cut_decoders import batch, decoder_of, full_gradients, loss_and_gradients, values
 from ranks import run_ranks
-from tiny_decoders import positions
 
 from kitae.backend.group import Group
 from kitae.errors import RecipeError, WeightsError
@@ -67,6 +66,16 @@ def memory(region):
     return saved
 
 
+def collectives(region):
+    """Calls and bytes of one step, by what is recomputed."""
+    decoder, meter, used = decoder_of("llama", region), region.group.meter, {}
+    for decoder.recompute in ("none", "selective", "full"):
+        calls, bytes_in = meter.calls.copy(), meter.bytes_in.copy()
+        loss_and_gradients(decoder)
+        used[decoder.recompute] = dict(meter.calls - calls), dict(meter.bytes_in - bytes_in)
+    return used
+
+
 def autocast(region):
     decoder = decoder_of("qwen3", region)
     with torch.autocast("cpu", torch.bfloat16):
@@ -81,14 +90,14 @@ def refusals(region):
         ids = torch.zeros(1, length, dtype=torch.long)
         cache = KVCache(decoder.config, 1, 20, torch.float32, ids.device) if cached else None
         try:
-            decoder(ids, positions(ids), cache=cache)
+            decoder(ids, torch.arange(length)[None], cache=cache)
         except RecipeError as error:
             messages.append(str(error))
     return messages
 
 
 QUESTIONS = {
-    2: (heads_met, gates, vocabulary, documents, memory, autocast, refusals),
+    2: (heads_met, gates, vocabulary, documents, memory, collectives, autocast, refusals),
     8: (heads_met, gates, vocabulary, documents),
 }
 CUTS = [(size, flag) for size in (2, 8) for flag in (False, True)]
@@ -100,7 +109,7 @@ def answers(mesh):
     for flag in (False, True):
         region = region_of(mesh.tensor, flag)
         for question in QUESTIONS[mesh.tensor.size]:
-            with torch.set_grad_enabled(question in (memory, autocast)):
+            with torch.set_grad_enabled(question in (memory, collectives, autocast)):
                 found[flag, question.__name__] = question(region)
     return found
 
@@ -164,6 +173,22 @@ def test_sequence_parallelism_keeps_the_ranks_own_tokens_only(by_size):
     for one in by_size[2]:
         for mode, units in saved.items():
             assert one[False, "memory"][mode] - one[True, "memory"][mode] == units * tokens // 2 * 4, mode
+
+
+def test_what_the_ranks_exchange(by_size):
+    """Two sums a layer each way, 21 targets in 3 chunks; `full` repeats all but a layer's last."""
+    layers, states, loss = 2, 24 * 32 * 4, ({"all_reduce": 6}, {"all_reduce": 21 * 3 * 4})
+    sums = {"none": 4 * layers + 2, "selective": 4 * layers + 2, "full": 5 * layers + 2}
+    gathers = {"none": 6 * layers + 2, "selective": 6 * layers + 2, "full": 8 * layers + 2}
+    for one in by_size[2]:
+        for mode, count in sums.items():
+            calls, bytes_in = one[False, "collectives"][mode]
+            assert calls == {"all_reduce": count + loss[0]["all_reduce"]}
+            assert bytes_in == {"all_reduce": count * states + loss[1]["all_reduce"]}
+            calls, bytes_in = one[True, "collectives"][mode]
+            shared = {"reduce_scatter": count * states, "all_gather": gathers[mode] * states // 2}
+            assert calls == {"reduce_scatter": count, "all_gather": gathers[mode], **loss[0]}
+            assert bytes_in == {**shared, **loss[1]}
 
 
 @pytest.mark.parametrize("flag", [False, True])

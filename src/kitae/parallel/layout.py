@@ -60,9 +60,9 @@ class ParameterLayout:
     initial: Initial = "normal"
     decay: bool = True
     token_wise: bool = False
-    """Whether its gradient is made where hidden states are token-wise (norms and biases of a layer's sums): whole
-    on every rank, or, under sequence parallelism, a part from each rank's tokens. A replicated piece of any other
-    parameter always gets a part of its gradient on each rank."""
+    """Whether its gradient is made where hidden states are token-wise (norms and biases of a layer's sums):
+    whole on every rank or, under sequence parallelism, a part from each rank's tokens. A replicated piece of
+    any other parameter always gets a part of its gradient on each rank."""
 
     @property
     def shape(self) -> Shape:
