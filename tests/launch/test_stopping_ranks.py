@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ def start(folder: Path, deaf: bool) -> None:
     output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    tempfile.tempdir = str(folder)  # a start that is killed leaves its files
     try:
         launch_ranks(
             "rank_works:train",
