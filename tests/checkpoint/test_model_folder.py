@@ -7,8 +7,15 @@ import pytest
 import torch
 from hf_case import FAMILIES, all_tensors, as_bin, assert_same, edit_json, hf_folder, rewrite, through_kitae
 
+from kitae.backend.group import Group
+from kitae.checkpoint.live import LiveSource
 from kitae.checkpoint.model_folder import load_decoder, open_model
+from kitae.checkpoint.pipe import Selection
+from kitae.checkpoint.resume import Checkpoint, open_checkpoint
+from kitae.checkpoint.store import CheckpointStore
 from kitae.errors import WeightsError
+from kitae.parallel.region import region_of
+from kitae.stages.training import load_checkpoint
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -162,3 +169,33 @@ def test_broken_config(tmp_path: Path, content: str | None, message: str) -> Non
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(WeightsError, match=message):
         open_model(tmp_path)
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["folder", "checkpoint"])
+def test_a_tensor_parallel_rank_loads_its_part(tmp_path: Path, saved: bool) -> None:
+    """From a folder and from a checkpoint; the vocabulary of 99 is padded on the last rank."""
+    folder = hf_folder(tmp_path / "in")
+    full, held = all_tensors(folder), []
+    for rank in range(4):
+        region = region_of(Group((0, 1, 2, 3), rank), sequence_parallel=False)
+        if saved:
+            decoder = load_checkpoint(saved_from(folder, tmp_path / "store"), torch.device("cpu"), region)
+        else:
+            decoder = load_decoder(folder, region=region)
+        source = LiveSource(dict(decoder.named_parameters()), decoder.layouts)
+        for name in source.tensors():
+            for box in source.boxes(name):
+                assert torch.equal(source.read(name, box), full[name][box.slices()]), name
+                held.append((name, box))
+        assert decoder.embed.weight.shape == (25, 32)
+    assert {name for name, _ in held} == set(full)
+    assert torch.equal(decoder.embed.weight[24], torch.zeros(32))
+
+
+def saved_from(folder: Path, store: Path) -> Checkpoint:
+    model = open_model(folder)
+    source = Selection(model.source, model.names)
+    path = CheckpointStore(store, keep=1).save(
+        0, {"weights": source}, state={}, config=model.config, recipe_hash=""
+    )
+    return open_checkpoint(path)
