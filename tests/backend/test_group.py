@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from ranks import RanksFailedError, run_ranks
 
-from kitae.backend.group import ALONE
+from kitae.backend.group import ALONE, Group
 
 
 def collectives(mesh, dtype):
@@ -51,6 +52,28 @@ def test_tensor_parallel_ranks_are_neighbours():
         (3, (2, 3), 1, (1, 3), 1, {}),
     ]
     assert run_ranks(4, grid, tp_size=4)[2] == (2, (0, 1, 2, 3), 2, (2,), 0, {2: (2, 3)})
+
+
+def over_nccl(mesh):
+    torch.cuda.set_device(0)
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    group, tensor = Group(handle=dist.group.WORLD), torch.arange(4.0, device="cuda")
+    found = (
+        group.all_reduce(tensor.clone()),
+        group.all_reduce(tensor.clone(), "max"),
+        torch.empty_like(tensor),
+        torch.empty_like(tensor),
+        torch.empty_like(tensor)[None],
+    )
+    group.start_all_gather(found[2], tensor).wait()
+    group.start_reduce_scatter(found[3], tensor).wait()
+    group.start_all_to_all(found[4], tensor[None]).wait()
+    return [one.flatten().tolist() for one in found]
+
+
+@pytest.mark.cuda
+def test_one_rank_over_nccl():
+    assert run_ranks(1, over_nccl) == [[[0.0, 1.0, 2.0, 3.0]] * 5]
 
 
 def test_alone_nothing_moves():

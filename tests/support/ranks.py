@@ -131,6 +131,7 @@ def _call(folder: Path, rank: int, world_size: int, options: Any, order: bytes) 
     faulthandler.dump_traceback_later(timeout_s - 1)
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ["LOCAL_RANK"] = str(rank)
     function, arguments = pickle.loads(order)
     if world_size == 1:
         return function(Mesh(), *arguments)

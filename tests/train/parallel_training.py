@@ -11,11 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from ranks import run_ranks
 from tiny_training import recipe, rows_of
 
-from kitae.backend.table import select
+from kitae.backend.table import BACKENDS, select
 from kitae.checkpoint.store import CheckpointStore
 from kitae.data.packed import PackedData
 from kitae.errors import KitaeError
@@ -72,6 +73,8 @@ class Topology:
 
 
 ALONE = Topology()
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+"""What the tests of the parallel engine run on; several ranks may share one GPU."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ def trained(
     model: dict[str, object] | None = None,
     sabotage: Any = None,
     timeout_s: float = 90.0,
+    device: str = "cpu",
     training: dict[str, object] | None = None,
     **sections: object,
 ) -> Trained:
@@ -113,8 +117,17 @@ def trained(
         "parallel": topology.section(),
         **sections,
     }
-    order = (str(folder), {**CONFIG, **(model or {})}, given, sabotage)
-    answers = run_ranks(topology.ranks, train_rank, *order, tp_size=topology.tp, timeout_s=timeout_s)
+    order = (str(folder), {**CONFIG, **(model or {})}, given, sabotage, device)
+    transport, through_host = BACKENDS[device].transport(topology.ranks)
+    answers = run_ranks(
+        topology.ranks,
+        train_rank,
+        *order,
+        tp_size=topology.tp,
+        timeout_s=timeout_s,
+        transport=transport,
+        through_host=through_host,
+    )
     assert len({(code, says) for _, code, says in answers}) == 1, [answer[1:] for answer in answers]
     copies = [answer[0] for answer in answers[:: topology.tp]]
     records = list(read_records(folder / "run" / "metrics.jsonl"))
@@ -136,13 +149,18 @@ def prepare(folder: Path) -> None:
 
 
 def train_rank(
-    mesh: Mesh, folder: str, config: dict[str, Any], sections: dict[str, Any], sabotage: Any
+    mesh: Mesh,
+    folder: str,
+    config: dict[str, Any],
+    sections: dict[str, Any],
+    sabotage: Any,
+    device: str,
 ) -> tuple[list[list[int]], int, str]:
     """Train in one rank: rows of its updates, exit code and error."""
     seen = note_samples()
     if sabotage is not None:
         sabotage(mesh)
-    job = job_of(mesh, Path(folder), config, sections)
+    job = job_of(mesh, Path(folder), config, sections, device)
     try:
         loop.train(job)
     except KitaeError as error:
@@ -164,30 +182,36 @@ def note_samples() -> list[list[int]]:
     return seen
 
 
-def decoder_of(mesh: Mesh, config: dict[str, Any], sequence_parallel: bool = False) -> Decoder:
+def decoder_of(
+    mesh: Mesh, config: dict[str, Any], sequence_parallel: bool = False, device: str = "cpu"
+) -> Decoder:
     """The tiny model with this rank's part of the starting weights."""
     decoder = Decoder(
         DecoderConfig.from_hf(config),
         tied=bool(config["tie_word_embeddings"]),
+        device=device,
         region=region_of(mesh.tensor, sequence_parallel),
     )
     initialise(dict(decoder.named_parameters()), decoder.layouts, seed=0, std=0.1)
     return decoder
 
 
-def job_of(mesh: Mesh, folder: Path, config: dict[str, Any], sections: dict[str, Any]) -> TrainJob:
+def job_of(
+    mesh: Mesh, folder: Path, config: dict[str, Any], sections: dict[str, Any], device: str = "cpu"
+) -> TrainJob:
     """The job of one rank."""
     run = folder / "run"
+    backend = select(device)
     made = recipe(**sections)
     return TrainJob(
-        decoder=decoder_of(mesh, config, made.parallel.sequence_parallel),
+        decoder=decoder_of(mesh, config, made.parallel.sequence_parallel, device),
         train=PackedData.open(folder / "train"),
         heldout=PackedData.open(folder / "heldout"),
         recipe=made,
         recipe_hash="tiny",
         store=CheckpointStore(run / "checkpoints", keep=3, control=mesh.control),
         folder=run,
-        backend=select("cpu"),
+        backend=backend,
         model_config=config,
         data_key="data",
         report=lambda line: print(line, flush=True),

@@ -1,9 +1,10 @@
 """The same training whatever the cut: losses, gradient norms and rows against one process."""
 
 import pytest
-from parallel_training import ALONE, Topology, results_of, trained
+from parallel_training import ALONE, DEVICES, Topology, results_of, trained
 
 STEPS = 20
+FP32 = {"training": {"precision": "fp32"}}
 TOPOLOGIES = [
     Topology(tp=2),
     Topology(tp=4),
@@ -19,9 +20,14 @@ TOPOLOGIES = [
 ]
 
 
+@pytest.fixture(scope="module", params=DEVICES)
+def device(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    return trained(ALONE, tmp_path_factory.mktemp("alone"), steps=STEPS, micro=2)
+def alone(device, tmp_path_factory):
+    return trained(ALONE, tmp_path_factory.mktemp("alone"), steps=STEPS, micro=2, device=device, **FP32)
 
 
 def assert_same(found, alone, tolerance=1e-5):
@@ -33,8 +39,9 @@ def assert_same(found, alone, tolerance=1e-5):
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
-def test_twenty_steps_as_in_one_process(topology, alone, tmp_path):
-    found = trained(topology, tmp_path, steps=STEPS)
+def test_twenty_steps_as_in_one_process(topology, device, alone, tmp_path):
+    micro = max(1, 4 // topology.dp)
+    found = trained(topology, tmp_path, steps=STEPS, micro=micro, device=device, **FP32)
     assert len(found.losses) == STEPS
     assert_same(found, alone)
     assert (
@@ -54,5 +61,6 @@ def test_twenty_steps_as_in_one_process(topology, alone, tmp_path):
     ],
     ids=str,
 )
-def test_accumulation_cut_differently(topology, micro, alone, tmp_path):
-    assert_same(trained(topology, tmp_path, steps=STEPS, micro=micro), alone)
+def test_accumulation_cut_differently(topology, micro, device, alone, tmp_path):
+    found = trained(topology, tmp_path, steps=STEPS, micro=micro, device=device, **FP32)
+    assert_same(found, alone)

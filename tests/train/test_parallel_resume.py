@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from parallel_training import ALONE, Topology, stored, trained
+from parallel_training import ALONE, DEVICES, Topology, stored, trained
 from ranks import RanksFailedError
 from sabotage import killed, signal_at
 
@@ -34,10 +34,11 @@ def test_the_same_topology_twice_is_the_same_to_the_bit(topology, tmp_path):
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("topology", [MIXED, Topology(dp=2)], ids=str)
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16-sr"])
-def test_killed_and_resumed_is_the_same_to_the_bit(topology, precision, tmp_path):
-    options = {"steps": STEPS, **BATCH, **EVERY, "training": {"precision": precision}}
+def test_killed_and_resumed_is_the_same_to_the_bit(topology, precision, device, tmp_path):
+    options = {"steps": STEPS, **BATCH, **EVERY, "training": {"precision": precision}, "device": device}
     straight = trained(topology, tmp_path / "straight", **options)
     with pytest.raises(RanksFailedError, match="died"):
         trained(topology, tmp_path / "killed", **options, sabotage=partial(killed, place="train", count=4))

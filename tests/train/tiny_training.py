@@ -119,24 +119,23 @@ def stepper(
     learning_rate: float = 0.01,
     optimizer: str = "adamw",
     seed: int = 7,
+    mesh: Mesh | None = None,
 ) -> Stepper:
-    model = model or tiny_decoder()
+    model, mesh = model or tiny_decoder(), mesh or Mesh()
     shares = Shares(getattr(model, "layouts", None) or whole_layouts(model), ALONE)
     weights = PRECISIONS[precision](model, shares)
     config = recipe(optimizer={"learning_rate": learning_rate, "name": optimizer}).optimizer
     decayed = {name for name, one in model.named_parameters() if one.dim() > 1}
-    made = OPTIMIZERS[config.name](
-        weights, decayed, config, fused=True, seed=seed, shares=shares, mesh=Mesh()
-    )
+    made = OPTIMIZERS[config.name](weights, decayed, config, fused=True, seed=seed, shares=shares, mesh=mesh)
     return Stepper(
         model=model,
         weights=weights,
         optimizer=made,
         backend=select("cpu"),
         shares=shares,
-        mesh=Mesh(),
+        mesh=mesh,
         replicas=DataParallel(
-            dict(model.named_parameters()), shares, ALONE, wire_dtype=torch.float32, bucket_bytes=1 << 20
+            dict(model.named_parameters()), shares, mesh.data, wire_dtype=torch.float32, bucket_bytes=1 << 20
         ),
         sequence_parallel=False,
         max_grad_norm=max_grad_norm,
