@@ -15,91 +15,26 @@ kitae lets oneDNN multiply on processors where that is faster than torch's defau
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from train_sides import ANSWER, SIDES, Work
+from sides import Side, check_losses, ratios, spread, take_turns
+from train_sides import SIDES, Work
 
 REFERENCE = "kitae"
-LOSS_TOLERANCE = 2e-3
-
-
-class Side:
-    """One of the three in its process: it gets a line for each round and answers with one."""
-
-    def __init__(self, name: str, work: Work) -> None:
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        command = [sys.executable, str(Path(__file__).with_name("train_sides.py")), name, work.to_json()]
-        self.name = name
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self.rounds: list[dict[str, float]] = []
-        assert self._read() == {"ready": True}
-
-    def round(self, counted: bool) -> None:
-        """Make the updates of one round."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        answer = self._read()
-        if counted:
-            self.rounds.append(answer)
-
-    def end(self) -> None:
-        """Stop the process."""
-        self.process.kill()
-        self.process.wait()
-
-    def _read(self) -> dict[str, float]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith(ANSWER):
-                return json.loads(line.removeprefix(ANSWER))
-        raise SystemExit(f"{self.name} ended with code {self.process.wait()}")
-
-
-def spread(values: list[float], digits: int) -> str:
-    """Median with its median absolute deviation and range."""
-    middle = statistics.median(values)
-    deviation = statistics.median(abs(value - middle) for value in values)
-    low, high = min(values), max(values)
-    return f"{middle:,.{digits}f} ± {deviation:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
-
-
-def check_losses(sides: list[Side]) -> None:
-    """All sides have to have trained the same."""
-    for side in sides:
-        for ours, theirs in zip(sides[0].rounds, side.rounds, strict=True):
-            difference = abs(ours["loss"] - theirs["loss"])
-            assert difference <= LOSS_TOLERANCE, (
-                f"{side.name}: loss {theirs['loss']}, {ours['loss']} expected"
-            )
 
 
 def show(sides: list[Side], tokens: int) -> None:
     """Tokens a second, ratios round by round, and peak memory."""
     ours = next(side for side in sides if side.name == REFERENCE)
     for side in sides:
-        speeds = [tokens / one["seconds"] for one in side.rounds]
-        print(f"{side.name:8} {spread(speeds, 0)} tokens/s, peak {peak_bytes(side) / 1e9:.2f} GB")
+        speeds = [tokens / seconds for seconds in side.seconds()]
+        print(f"{side.name:8} {spread(speeds, 0)} tokens/s, peak {side.peak_bytes() / 1e9:.2f} GB")
     for side in sides:
-        if side is ours:
-            continue
-        pairs = zip(ours.rounds, side.rounds, strict=True)
-        ratios = [theirs["seconds"] / own["seconds"] for own, theirs in pairs]
-        memory = peak_bytes(ours) / peak_bytes(side)
-        print(f"kitae against {side.name}: {spread(ratios, 2)} times as fast, {memory:.2f} of the memory")
-
-
-def peak_bytes(side: Side) -> float:
-    """Most memory that the process has held."""
-    return side.rounds[-1]["peak_bytes"]
+        if side is not ours:
+            faster = spread(ratios(side.seconds(), ours.seconds()), 2)
+            memory = ours.peak_bytes() / side.peak_bytes()
+            print(f"kitae against {side.name}: {faster} times as fast, {memory:.2f} of the memory")
 
 
 def main() -> None:
@@ -117,16 +52,11 @@ def main() -> None:
     parser.add_argument("--tuned-peers", action="store_true")
     options = parser.parse_args()
     rounds = options.warmup_rounds + options.rounds
+    model = {"preset": options.preset} if options.preset else {"named": options.model}
     with tempfile.TemporaryDirectory() as folder:
-        work = Work.prepare(Path(folder), options, updates=rounds * options.steps + 1)
-        sides = [Side(name, work) for name in SIDES]
-        try:
-            for number in range(rounds):
-                for side in sides[number % 3 :] + sides[: number % 3]:
-                    side.round(counted=number >= options.warmup_rounds)
-        finally:
-            for side in sides:
-                side.end()
+        work = Work.prepare(Path(folder), model, options, updates=rounds * options.steps + 1)
+        sides = [Side(name, "train_sides.py", work.to_json()) for name in SIDES]
+        take_turns(sides, options.rounds, options.warmup_rounds)
     check_losses(sides)
     show(sides, options.steps * options.micro_batch * options.accumulation * options.sequence_length)
 

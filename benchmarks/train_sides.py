@@ -10,20 +10,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sides import say
+
+if TYPE_CHECKING:
+    from kitae.parallel.mesh import Mesh
+    from kitae.train.job import TrainJob
 
 LEARNING_RATE, BETAS, WEIGHT_DECAY, MAX_GRAD_NORM = 1e-4, (0.9, 0.95), 0.1, 1.0
-ANSWER = "answer "
-"""Begins the lines that are meant for the process that started this one; the Trainer prints others."""
 TEXT = Path(__file__).resolve().parents[1] / "recipes" / "demo" / "text" / "train"
 
 
 @dataclass(frozen=True)
 class Work:
-    """What all three do."""
+    """What all sides do."""
 
     model: str
     """Folder of the model in fp32."""
@@ -43,8 +46,8 @@ class Work:
         return json.dumps(asdict(self))
 
     @classmethod
-    def prepare(cls, folder: Path, options: argparse.Namespace, updates: int) -> Work:
-        """Bring model and text into the folder, with kitae's own stages."""
+    def prepare(cls, folder: Path, model: dict[str, Any], options: argparse.Namespace, updates: int) -> Work:
+        """Bring model (a recipe's section) and text into the folder, with kitae's own stages."""
         from kitae.checkpoint.export import export
         from kitae.stages.job import open_job
         from kitae.stages.pipeline import run_stages
@@ -55,7 +58,7 @@ class Work:
             "kitae": 1,
             "name": "bench",
             "runs": str(folder / "runs"),
-            "model": {"preset": options.preset} if options.preset else {"named": options.model},
+            "model": model,
             "data": {
                 "train": [{"path": str(TEXT)}],
                 "tokenizer": tokenizer,
@@ -112,6 +115,8 @@ class Gate:
         self._begun = 0
         self._start = 0.0
         self.losses: list[float] = []
+        self.notes: dict[str, Any] = {}
+        """Goes into the answers."""
 
     def __call__(self) -> None:
         """The next update begins."""
@@ -125,56 +130,75 @@ class Gate:
 
     def _answer(self) -> None:
         seconds = time.perf_counter() - self._start
-        peak = int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
-        say({"seconds": seconds, "peak_bytes": peak, "loss": float(np.mean(self.losses[-self._steps :]))})
+        loss = float(np.mean(self.losses[-self._steps :]))
+        say({"seconds": seconds, "peak_bytes": peak_bytes(), "loss": loss, **self.notes})
 
 
-def say(answer: dict[str, Any]) -> None:
-    """Answer the process that started this one."""
-    print(ANSWER + json.dumps(answer), flush=True)
+def peak_bytes() -> int:
+    """Most memory that this process has held."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
 
 
 def kitae(work: Work, gate: Gate) -> None:
     """Run kitae's own loop; the gate stands where it reads the rows of an update."""
+    from kitae.parallel.mesh import Mesh
+    from kitae.train.loop import train
+    from kitae.train.step import Stepper, Update
+
+    update = Stepper.update
+
+    def noted(self: Stepper, *arguments: Any, **options: Any) -> Update:
+        done = update(self, *arguments, **options)
+        gate.losses.append(done.loss)
+        return done
+
+    Stepper.update = noted  # type: ignore[method-assign]
+    job = kitae_job(work, gate, Mesh())
+    say({"ready": True})
+    train(job)
+
+
+def kitae_job(work: Work, gate: Callable[[], None], mesh: Mesh, **parallel: Any) -> TrainJob:
+    """A training of kitae in one process, or one rank's part of it with those `parallel` settings."""
     from kitae.backend.table import select
     from kitae.checkpoint.model_folder import load_decoder
     from kitae.checkpoint.store import CheckpointStore
     from kitae.data.packed import PackedData
     from kitae.data.rows import Rows
+    from kitae.parallel.region import region_of
     from kitae.recipe.load import load_recipe
+    from kitae.recipe.parallel import ParallelConfig
+    from kitae.recipe.resolve import resolve
     from kitae.train.job import TrainJob
-    from kitae.train.loop import train
-    from kitae.train.recorder import Recorder
 
     class GatedData(PackedData):
         def rows(self, indices: Sequence[int]) -> Rows:
             gate()
             return super().rows(indices)
 
-    record = Recorder.update
-
-    def noted(self: Recorder, state: Any, update: Any, *rest: Any) -> None:
-        gate.losses.append(update.loss)
-        record(self, state, update, *rest)
-
-    Recorder.update = noted  # type: ignore[method-assign]
     backend = select("cpu")
-    folder = Path(work.scratch) / "kitae"
-    job = TrainJob(
-        decoder=load_decoder(Path(work.model)),
+    recipe = load_recipe(Path(work.scratch) / "recipe.yaml").recipe
+    recipe = recipe.model_copy(update={"parallel": ParallelConfig(**parallel)})
+    recipe = resolve(recipe, backend=backend.name).recipe
+    folder = Path(work.scratch) / sys.argv[1]
+    return TrainJob(
+        decoder=load_decoder(
+            Path(work.model), region=region_of(mesh.tensor, recipe.parallel.sequence_parallel)
+        ),
         train=GatedData.open(Path(work.packed)),
         heldout=None,
-        recipe=load_recipe(Path(work.scratch) / "recipe.yaml").recipe,
+        recipe=recipe,
         recipe_hash="bench",
-        store=CheckpointStore(folder / "checkpoints", keep=1),
+        store=CheckpointStore(folder / "checkpoints", keep=1, control=mesh.control),
         folder=folder,
         backend=backend,
         model_config=json.loads((Path(work.model) / "config.json").read_text()),
         data_key="bench",
         report=lambda line: None,
+        mesh=mesh,
     )
-    say({"ready": True})
-    train(job)
 
 
 def trainer(work: Work, gate: Gate) -> None:
