@@ -127,7 +127,7 @@ class Group:
         )
 
     def start_all_to_all(self, output: torch.Tensor, tensor: torch.Tensor) -> Pending:
-        """Begin to give rank r row r of a tensor [size, n]; row r of the contiguous `output` is from rank r."""
+        """Begin to give rank r row r of a tensor [size, n]; row r of contiguous `output` is from rank r."""
         return self._start("all_to_all", dist.all_to_all_single, output, tensor.contiguous())
 
     def exchange(self, value: Any) -> list[Any]:

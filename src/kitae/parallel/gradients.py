@@ -40,7 +40,7 @@ def sum_copies(
     parts: dict[int, list[torch.Tensor]] = {}
     for layout in layouts:
         if layout.name in gradients and (sequence_parallel or not layout.token_wise):
-            for piece, part in _pieces(layout, gradients[layout.name]):
+            for piece, part in pieces_in(layout, gradients[layout.name]):
                 parts.setdefault(piece.replicas, []).append(part)
     parts.pop(1, None)
     for replicas, views in parts.items():
@@ -81,12 +81,12 @@ def _counted(layout: ParameterLayout, tensor: torch.Tensor, mesh: Mesh) -> Itera
     if all(counts):
         yield tensor
         return
-    for counted, (_, part) in zip(counts, _pieces(layout, tensor), strict=True):
+    for counted, (_, part) in zip(counts, pieces_in(layout, tensor), strict=True):
         if counted:
             yield part
 
 
-def _pieces(layout: ParameterLayout, tensor: torch.Tensor) -> Iterator[tuple[Piece, torch.Tensor]]:
+def pieces_in(layout: ParameterLayout, tensor: torch.Tensor) -> Iterator[tuple[Piece, torch.Tensor]]:
     """Views of a tensor's pieces, padding included."""
     sizes = [piece.local_shape[layout.concat_dim] for piece in layout.pieces]
     parts = torch.split(tensor.view(layout.shape), sizes, layout.concat_dim)

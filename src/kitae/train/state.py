@@ -12,6 +12,7 @@ from kitae.checkpoint.resume import Checkpoint
 from kitae.checkpoint.stream import fill
 from kitae.errors import RecipeError
 from kitae.model.decoder import decoder_layouts
+from kitae.parallel.copies import check_copies
 from kitae.parallel.layout import LayoutTable, ParameterLayout
 from kitae.parallel.shares import share_layouts
 from kitae.train.job import TrainJob
@@ -71,12 +72,19 @@ class Saver:
         self._sources = {kind: LiveSource(tensors, stepper.shares.layouts) for kind, tensors in kinds.items()}
 
     def save(self, state: TrainState, heldout_loss: float | None) -> Path:
-        """Save and wait; the folder of the checkpoint."""
+        """Save and wait; the folder of the checkpoint. `TrainingError` when ranks hold different values."""
+        self._check()
         return self._job.store.save(state.step, self._sources, **self._about(state, heldout_loss))
 
     def begin(self, state: TrainState, heldout_loss: float | None) -> None:
-        """Save beside the training; the store says when it is done."""
+        """Save beside the training; the store says when it is done. Errors of the state as in `save`."""
+        self._check()
         self._job.store.begin_save(state.step, self._sources, **self._about(state, heldout_loss))
+
+    def _check(self) -> None:
+        stepper = self._stepper
+        shares = stepper.shares
+        check_copies(stepper.weights.masters, shares.layouts, stepper.mesh, sharded=shares.group.size > 1)
 
     def _about(self, state: TrainState, heldout_loss: float | None) -> dict[str, Any]:
         return {
