@@ -5,7 +5,7 @@ Whether the head is the embedding is decided by the tensors, never by the flag i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,17 +33,17 @@ class ModelFolder:
     """A folder whose tensors are those that the decoder needs."""
 
     folder: Path
-    config: dict[str, Any]
+    config: Mapping[str, Any]
     """config.json as it stands there, unknown keys included."""
     decoder_config: DecoderConfig
-    source: HfSource
+    source: TensorSource
     tied: bool
     """Whether the head is the embedding; then a copy of it in the folder is not among `names`."""
     dtype: torch.dtype
     """The dtype of the embedding."""
     names: tuple[str, ...]
     """The full tensors of the model, in the order of its layout."""
-    generation_config: dict[str, Any] | None
+    generation_config: Mapping[str, Any] | None
     notes: tuple[str, ...]
     """What was odd and is harmless."""
 
@@ -51,12 +51,32 @@ class ModelFolder:
 def open_model(folder: Path) -> ModelFolder:
     """Open a folder; WeightsError says what is unsupported, missing or contradictory."""
     config = read_json(folder / "config.json")
-    decoder_config = _decoder_config(folder, config)
+    decoder_config = decoder_config_of(folder, config)
     source = HfSource(folder)
-    tied, note = _tied(source, decoder_config.tie_word_embeddings)
+    generation = folder / "generation_config.json"
+    return checked_model(
+        folder,
+        config,
+        decoder_config,
+        source,
+        generation_config=read_json(generation) if generation.is_file() else None,
+        notes=source.notes,
+    )
+
+
+def checked_model(
+    folder: Path,
+    config: Mapping[str, Any],
+    decoder_config: DecoderConfig,
+    source: TensorSource,
+    *,
+    generation_config: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> ModelFolder:
+    """Full tensors from anywhere as a model; WeightsError unless they are those that the config needs."""
+    tied, note = head_is_tied(source, decoder_config.tie_word_embeddings)
     shapes = full_shapes(decoder_config, tied)
     _require_tensors(folder, source, shapes, tied)
-    generation = folder / "generation_config.json"
     return ModelFolder(
         folder=folder,
         config=config,
@@ -65,8 +85,8 @@ def open_model(folder: Path) -> ModelFolder:
         tied=tied,
         dtype=source.tensors()[EMBEDDING].dtype,
         names=tuple(shapes),
-        generation_config=read_json(generation) if generation.is_file() else None,
-        notes=(*source.notes, *note),
+        generation_config=generation_config,
+        notes=(*notes, *note),
     )
 
 
@@ -108,14 +128,15 @@ def full_shapes(config: DecoderConfig, tied: bool) -> dict[str, Shape]:
     return {piece.tensor: piece.full_shape for layout in layouts for piece in layout.pieces}
 
 
-def _decoder_config(folder: Path, config: dict[str, Any]) -> DecoderConfig:
+def decoder_config_of(folder: Path, config: Mapping[str, Any]) -> DecoderConfig:
+    """What a config.json describes; WeightsError names the folder or file too."""
     try:
         return DecoderConfig.from_hf(config)
     except WeightsError as error:
         raise WeightsError(f"{folder}: {error}") from None
 
 
-def _tied(source: HfSource, flag: bool) -> tuple[bool, Sequence[str]]:
+def head_is_tied(source: TensorSource, flag: bool) -> tuple[bool, Sequence[str]]:
     """Whether the head is the embedding, and a note where config.json says otherwise."""
     infos = source.tensors()
     if HEAD not in infos:
@@ -143,7 +164,7 @@ def _row_blocks(shape: Shape) -> Iterator[Box]:
         yield Box((first, *(0,) * (len(shape) - 1)), (rows, *shape[1:]))
 
 
-def _require_tensors(folder: Path, source: HfSource, shapes: dict[str, Shape], tied: bool) -> None:
+def _require_tensors(folder: Path, source: TensorSource, shapes: dict[str, Shape], tied: bool) -> None:
     found = source.tensors()
     missing = [name for name in shapes if name not in found]
     if missing:
