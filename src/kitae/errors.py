@@ -31,7 +31,7 @@ class WeightsError(KitaeError, ValueError):
 
 
 class TrainingError(KitaeError, RuntimeError):
-    """Training met a value it must not go on from, such as a loss that is not finite."""
+    """Training met what it must not go on from: a value that is not finite, a process that died or hangs."""
 
     exit_code = 5
 

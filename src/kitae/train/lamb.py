@@ -10,16 +10,15 @@ key and value weights, which are one local parameter, each have a ratio of their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import torch
 
 from kitae.backend.group import Group
 from kitae.parallel.layout import ParameterLayout
 from kitae.parallel.mesh import Mesh
+from kitae.parallel.norms import norm_of
 from kitae.parallel.shares import Shares
-
-_norm: Callable[..., torch.Tensor] = torch.linalg.vector_norm
 
 
 @torch.no_grad()
@@ -88,5 +87,4 @@ def _sizes(layout: ParameterLayout) -> list[int]:
 
 
 def _square(tensor: torch.Tensor) -> torch.Tensor:
-    """Squared norm, fp32: row by row and then over the rows, which is exact to 1e-7 for large tensors."""
-    return _norm(_norm(tensor, dim=-1, dtype=torch.float32)).square()
+    return norm_of(tensor).square()
