@@ -3,9 +3,9 @@
 Keys, shapes and order are those of NxD's converter (scripts/checkpoint_converter.py, release 2.29) for a
 Llama model. Where KV heads are fewer than ranks, `kv_multiplier` ranks hold each. Order `trn1` tiles the
 whole K and V matrices, so that rank r holds KV head r % num_kv_heads, and permutes the query heads, and with
-them the columns of o_proj, to meet it. Order `trn2` is that of NxD's own layer on Trn2: copies lie on neighbours,
-query heads stay as they are. (The converter, told trn2, tiles K and V all the same, so that queries meet the
-wrong KV heads; kitae does not write that.)
+them the columns of o_proj, to meet it. Order `trn2` is that of NxD's own layer on Trn2: copies lie on
+neighbours, query heads stay as they are. (The converter, told trn2, tiles K and V all the same, so that
+queries meet the wrong KV heads; kitae does not write that.)
 """
 
 from __future__ import annotations

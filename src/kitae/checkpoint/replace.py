@@ -34,7 +34,7 @@ class FolderReplacement:
 
     def commit(self) -> None:
         """List and sync the files, then rename; a crash before that leaves the old folder as it was."""
-        files = sorted(path.name for path in self.temporary.iterdir())
+        files = sorted(_files(self.temporary))
         (self.temporary / MARK).write_text(json.dumps({"files": files}, indent=2) + "\n")
         for name in (*files, MARK):
             sync(self.temporary / name)
@@ -50,12 +50,21 @@ def _require_replaceable(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise WeightsError(f"{folder} is a file; name another folder for the export")
-    foreign = sorted({path.name for path in folder.iterdir()} - _own_files(folder))
+    foreign = sorted(_files(folder) - _own_files(folder))
     if foreign:
         raise WeightsError(
             f"{folder} holds files that are not from an export of kitae ({listed(foreign)}), so it is not "
             "replaced; name another folder, or move this one away"
         )
+
+
+def _files(folder: Path) -> set[str]:
+    """All that is not a folder, by its path inside `folder`."""
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
 
 
 def _own_files(folder: Path) -> set[str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from itertools import product
-from math import prod
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
+from kitae.checkpoint.box_bytes import runs, write_all
 from kitae.checkpoint.pipe import TensorInfo
 from kitae.checkpoint.safetensors_file import DTYPE_NAMES
-from kitae.parallel.layout import Box, Shape
+from kitae.parallel.layout import Box
 
 
 class SafetensorsWriter:
@@ -24,7 +23,7 @@ class SafetensorsWriter:
         self._infos = dict(tensors)
         self._offsets = offsets
         self._file = path.open("wb")
-        _write_all(self._file.fileno(), memoryview(header), 0)
+        write_all(self._file.fileno(), memoryview(header), 0)
 
     def write(self, name: str, box: Box, tensor: torch.Tensor) -> None:
         """Write the values of one box, cast to the dtype of the file."""
@@ -34,10 +33,10 @@ class SafetensorsWriter:
         if len(data) == 0:
             return
         done = 0
-        for first, count in _runs(box, info.shape):
+        for first, count in runs(box, info.shape):
             size = count * info.dtype.itemsize
             position = self._offsets[name] + first * info.dtype.itemsize
-            _write_all(self._file.fileno(), data[done : done + size], position)
+            write_all(self._file.fileno(), data[done : done + size], position)
             done += size
 
     def close(self) -> None:
@@ -67,29 +66,3 @@ def _header(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> t
     text += b" " * (-len(text) % 8)
     start = 8 + len(text)
     return len(text).to_bytes(8, "little") + text, {name: start + offset for name, offset in offsets.items()}
-
-
-def _runs(box: Box, shape: Shape) -> Iterator[tuple[int, int]]:
-    """First element and length of each contiguous run of a box in a tensor of `shape`, in the box's order."""
-    dim = len(shape)
-    while dim > 0 and box.shape[dim - 1] == shape[dim - 1]:
-        dim -= 1
-    inner = prod(shape[dim:])
-    if dim == 0:
-        yield 0, inner
-        return
-    strides = [prod(shape[i + 1 :]) for i in range(dim)]
-    last = box.start[dim - 1] * inner
-    for index in product(
-        *(range(s, s + n) for s, n in zip(box.start[: dim - 1], box.shape[: dim - 1], strict=True))
-    ):
-        yield (
-            sum(i * stride for i, stride in zip(index, strides, strict=False)) + last,
-            box.shape[dim - 1] * inner,
-        )
-
-
-def _write_all(descriptor: int, data: memoryview, position: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data, position)
-        data, position = data[written:], position + written
