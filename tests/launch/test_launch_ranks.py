@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def launch(folder: Path, timeout_s: float = 60.0, tp_size: int = 1) -> Launch:
 
 def workers() -> list[psutil.Process]:
     """Ranks of this process that are still there."""
-    return [one for one in psutil.Process().children() if "kitae.launch.worker" in one.cmdline()]
+    return [one for one in psutil.Process().children() if "kitae.launch.worker" in " ".join(one.cmdline())]
 
 
 def failure(folder: Path, how: str, timeout_s: float = 60.0) -> KitaeError:
@@ -92,6 +93,18 @@ def test_a_rank_that_is_stuck_is_named(tmp_path: Path):
     assert str(error).endswith("\n  the last words")
     # The one that can still run says where it waits.
     assert "in barrier" in (tmp_path / "logs/rank-0.log").read_text()
+
+
+def test_files_in_the_current_folder_are_not_taken_for_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Ranks find what the process that starts them finds, and nothing else."""
+    for name in ("signal", "random", "kitae"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    launch_ranks("rank_works:add", {"folder": str(tmp_path)}, launch(tmp_path))
+    assert (tmp_path / "here-1").exists()
 
 
 def test_processes_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import psutil
@@ -15,7 +14,7 @@ from kitae.launch.worker import threads_of_rank
 
 def test_an_order_is_read_as_it_was_written(tmp_path: Path):
     launch = Launch(8, 4, "cuda", 12.5, tmp_path / "logs", "attempt 2")
-    order = Order(launch, "a.b:c", {"folder": "x", "n": 3}, os.getpid(), tmp_path, list(sys.path))
+    order = Order(launch, "a.b:c", {"folder": "x", "n": 3}, os.getpid(), tmp_path)
     order.write()
     assert Order.read(order.path) == order
 

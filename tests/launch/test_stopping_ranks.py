@@ -62,7 +62,7 @@ def started(folder: Path, deaf: bool = False) -> Iterator[BaseProcess]:
 
 def ranks_of(pid: int | None) -> list[psutil.Process]:
     found = psutil.Process(pid).children()
-    return [one for one in found if one.is_running() and "kitae.launch.worker" in one.cmdline()]
+    return [one for one in found if one.is_running() and "kitae.launch.worker" in " ".join(one.cmdline())]
 
 
 def alive(process: psutil.Process) -> bool:

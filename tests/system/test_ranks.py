@@ -71,7 +71,7 @@ def wait_for_step(case: Path, name: str, step: int, process: subprocess.Popen[st
 def ranks_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     children = psutil.Process(process.pid).children()
     return sorted(
-        (one for one in children if "kitae.launch.worker" in one.cmdline()), key=lambda one: one.pid
+        (one for one in children if "kitae.launch.worker" in " ".join(one.cmdline())), key=lambda one: one.pid
     )
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kitae.launch.order import Order
@@ -62,7 +62,15 @@ class Agent(threading.Thread):
             max_restarts=0,
             monitor_interval=_POLL_S,
         )
-        elastic_launch(config, sys.executable)("-m", "kitae.launch.worker", str(self._order.path))
+        elastic_launch(config, sys.executable)("-c", rank_code(sys.path), str(self._order.path))
+
+
+def rank_code(places: Sequence[str]) -> str:
+    """Python code that a rank begins with; it finds modules in `places` alone.
+
+    `python -m` would look in the current folder first, where a file of the user's may be called random.py.
+    """
+    return f"import sys; sys.path[:] = {list(places)}; from kitae.launch.worker import main; main()"
 
 
 @contextmanager

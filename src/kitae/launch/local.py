@@ -30,7 +30,7 @@ def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> No
     to the ranks, and KeyboardInterrupt after a second Ctrl-C, which ends them at once.
     """
     with _folder() as folder, Stops() as stops:
-        order = Order(launch, entry, arguments, os.getpid(), folder, list(sys.path))
+        order = Order(launch, entry, arguments, os.getpid(), folder)
         _lay_out(order)
         agent = Agent(order)
         supervisor = Supervisor(order, stops)

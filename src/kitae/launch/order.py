@@ -47,7 +47,6 @@ class Order:
     """Process that the ranks end with."""
     folder: Path
     """Where heartbeats and outcomes lie."""
-    sys_path: list[str]
 
     @property
     def path(self) -> Path:

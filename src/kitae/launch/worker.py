@@ -1,4 +1,4 @@
-"""The entry of a rank: `python -m kitae.launch.worker ORDER`, started by the elastic agent.
+"""The entry of a rank, started by the elastic agent with the path of its order.
 
 The order of what happens here matters: a rank must end with its parent from its first moment on, and a stop
 signal that comes while torch is still being imported must not be lost.
@@ -40,7 +40,6 @@ def main() -> None:
     peers may be gone.
     """
     order, rank = Order.read(Path(sys.argv[1])), int(os.environ["RANK"])
-    sys.path[:] = order.sys_path
     _take_stops_later()
     die_with(order.parent)
     heartbeat = Heartbeat(order.heartbeat(rank))
@@ -170,7 +169,3 @@ def _aside(log: TextIO) -> Iterator[None]:
 def _streams() -> list[TextIOWrapper]:
     """Standard output and error; less those that were closed before the start."""
     return [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, TextIOWrapper)]
-
-
-if __name__ == "__main__":
-    main()
