@@ -243,3 +243,21 @@ def test_others_leave_a_save_under_way_alone(tmp_path, training, gate):
     assert other.clean() == []
     other.save(2, {}, state={}, config={}, recipe_hash="r")
     assert other.steps() == [1, 2]
+
+
+def test_what_a_save_needs_is_asked_once_of_each_kind():
+    """A live source works its answer out: asked for each box, a model of 64 layers paused for 0.5 s."""
+
+    class Asked(LiveSource):
+        count = 0
+
+        def tensors(self):
+            self.count += 1
+            return super().tensors()
+
+    values = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+    sources = {kind: Asked(values, LAYOUTS) for kind in ("weights", "exp_avg")}
+    boxes = {name: [Box.whole(shape)] for name, shape in SHAPES.items()}
+    needed = Task(dict.fromkeys(sources, boxes), None, "").needed_bytes(sources)
+    assert needed == 2 * ((24 + 5) * 4 + 2 * 1024)
+    assert [source.count for source in sources.values()] == [1, 1]

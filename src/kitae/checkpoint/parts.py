@@ -43,12 +43,13 @@ class Task:
 
     def needed_bytes(self, sources: Sources) -> int:
         """Room that the part takes."""
-        return sum(
-            prod(box.shape) * sources[kind].tensors()[name].dtype.itemsize + _BYTES_PER_BOX
-            for kind, tensors in self.boxes.items()
-            for name, boxes in tensors.items()
-            for box in boxes
-        )
+        total = 0
+        for kind, tensors in self.boxes.items():
+            infos = sources[kind].tensors()  # once: a live source works it out
+            for name, boxes in tensors.items():
+                size = infos[name].dtype.itemsize
+                total += sum(prod(box.shape) * size + _BYTES_PER_BOX for box in boxes)
+        return total
 
 
 def task_of(sources: Sources, control: Group, division: Division | None) -> Task:
