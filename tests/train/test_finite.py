@@ -1,11 +1,14 @@
 import math
+import weakref
 
 import pytest
 import torch
 from tiny_training import CPU, rows_of, stepper, tiny_decoder
 
 from kitae.errors import TrainingError
+from kitae.train import step
 from kitae.train.batch import global_batch
+from kitae.train.step import Stepper
 
 
 @pytest.fixture
@@ -87,3 +90,28 @@ def test_a_norm_that_overflows(batch):
     decoder = tiny_decoder()
     decoder.embed.weight.register_hook(lambda gradient: gradient * 0 + 1e30)
     assert "finite, but their sum is not" in failure(stepper(decoder), batch)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_gradients_are_gone_before_the_search(batch, precision, monkeypatch):
+    """It makes gradients of its own, for which there may be no room beside these."""
+    decoder = tiny_decoder()
+    with torch.no_grad():
+        decoder.norm.weight[0] = math.nan
+    made, alive = stepper(decoder, precision), []
+    usual = Stepper.gradients
+
+    def watched(self, *arguments):
+        found = usual(self, *arguments)
+        alive.extend(weakref.ref(one) for one in found.of_rows.values())
+        return found
+
+    def search(*arguments, **options):
+        assert alive
+        assert not any(one() is not None for one in alive)
+        return TrainingError("searched")
+
+    monkeypatch.setattr(Stepper, "gradients", watched)
+    monkeypatch.setattr(step, "explain", search)
+    with pytest.raises(TrainingError, match="searched"):
+        made.update(batch, 0.01, step=1)

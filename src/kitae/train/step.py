@@ -72,6 +72,7 @@ class Stepper:
         ).tolist()  # the one wait for the device
         loss = self._of_all(parts)
         if not math.isfinite(loss + norm):
+            del gradients  # what follows needs the memory for a backward pass of its own
             self.weights.clear_gradients()
             raise explain(
                 self.model, self._loss_of(batch), batch.micro_batches, f"step {step}", mesh=self.mesh
