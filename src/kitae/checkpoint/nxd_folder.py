@@ -79,7 +79,7 @@ def is_nxd(path: Path) -> bool:
 
 
 def find_nxd(path: Path) -> NxdFolder:
-    """The checkpoint in a folder: of a run the newest complete one, of a tag or its `model` that one.
+    """The checkpoint in a folder: of a run the newest complete one; of a tag's `model` its weights alone.
 
     WeightsError when there is none, when its save was not finished, or when files of ranks are missing.
     """
@@ -87,8 +87,7 @@ def find_nxd(path: Path) -> NxdFolder:
         raise WeightsError(f"{path} is not a folder")
     path = path.resolve()
     if _rank_files(path):
-        beside = path.name == MODEL
-        return _open(path.parent if beside else path, path)
+        return _open(path.parent if path.name == MODEL else path, path, with_optimizer=False)
     if _rank_files(path / MODEL):
         return _open(path, path / MODEL)
     tag, notes = _newest(path)
@@ -100,7 +99,7 @@ def stored_ranks(found: RankFiles) -> str:
     return listed([f"({rank})" for rank in sorted(found)])
 
 
-def _open(tag: Path, model: Path, notes: tuple[str, ...] = ()) -> NxdFolder:
+def _open(tag: Path, model: Path, notes: tuple[str, ...] = (), *, with_optimizer: bool = True) -> NxdFolder:
     if (tag / BEGUN).is_file() and not (tag / DONE).is_file():
         raise WeightsError(
             f"{tag}: the save was not finished (there is no file `{DONE}`); take another tag. NxD marks an "
@@ -113,7 +112,7 @@ def _open(tag: Path, model: Path, notes: tuple[str, ...] = ()) -> NxdFolder:
         notes += (
             f"files of {len(files) - len(first)} more data-parallel ranks in {model.name}/ are not read",
         )
-    optimizer = _rank_files(tag / OPTIMIZER) if tag != model else {}
+    optimizer = _rank_files(tag / OPTIMIZER) if with_optimizer else {}
     if optimizer:
         _require_grid(tag / OPTIMIZER, optimizer)
     return NxdFolder(tag, first, optimizer, notes)

@@ -28,6 +28,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 MASTERS = "weights"
 """Kind of the fp32 masters."""
 NOT_DECAYED = ("bias", "norm")
+WEIGHTS_ALONE = "to convert the weights alone, give the folder model/ beside optim/"
 Kinds = dict[str, dict[str, LocalTensor]]
 
 
@@ -113,7 +114,7 @@ def parameter_names(path: Path, groups: Sequence[Mapping[str, Any]], model: Stat
     raise WeightsError(
         f"{path}: the optimizer has groups of {' and '.join(map(str, sizes))} parameters, and the model's "
         f"file has {len(model) - len(plain)} tensors that NxD's scripts decay and {len(plain)} others; "
-        "which is which cannot be told, so convert the weights alone"
+        f"which is which cannot be told: {WEIGHTS_ALONE}"
     )
 
 
@@ -130,7 +131,7 @@ def _open(path: Path) -> _File:
     state = open_rank_file(path)
     moments = (state.get("base_state") or state.get("state")) if isinstance(state, dict) else None
     if not isinstance(moments, dict) or not all(isinstance(one, dict) for one in moments.values()):
-        raise WeightsError(f"{path} holds no state of an Adam optimizer; convert the weights alone")
+        raise WeightsError(f"{path} holds no state of an Adam optimizer; {WEIGHTS_ALONE}")
     return _File(
         path,
         state.get("param_groups", ()),
@@ -151,7 +152,7 @@ def _check(file: _File, names: Sequence[str], model: State) -> None:
         if shape != model[name].shape:
             raise WeightsError(
                 f"{file.path}: parameter {number} has shape {shape}, but {name}, which it should be by the "
-                f"order of the model's file, has {model[name].shape}; convert the weights alone"
+                f"order of the model's file, has {model[name].shape}; {WEIGHTS_ALONE}"
             )
 
 

@@ -8,7 +8,7 @@ from kitae.checkpoint.coverage import listed
 from kitae.checkpoint.gathered import GatheredSource, Holding
 from kitae.checkpoint.nxd import NxdSource
 from kitae.checkpoint.nxd_folder import OPTIMIZER, NxdFolder, Rank, stored_ranks
-from kitae.checkpoint.nxd_moments import MASTERS, MOMENTS, RankMoments, rank_moments, same
+from kitae.checkpoint.nxd_moments import MASTERS, MOMENTS, WEIGHTS_ALONE, RankMoments, rank_moments, same
 from kitae.checkpoint.torch_archive import WAY_OUT
 from kitae.errors import WeightsError
 from kitae.parallel.layout import Box
@@ -56,8 +56,8 @@ class NxdOptimizer:
         if wrong:
             raise WeightsError(
                 f"{weights.found.folder}: the fp32 masters of {len(wrong)} tensors do not round to their "
-                f"weights ({listed(wrong)}), so the optimizer's parameters are in an order that kitae does not "
-                "know; convert the weights alone"
+                f"weights ({listed(wrong)}), so the parameters are in an order that kitae does not know; "
+                f"{WEIGHTS_ALONE}"
             )
 
     def _rounds_to(self, weights: NxdSource, name: str) -> bool:
@@ -71,8 +71,8 @@ def _moments(weights: NxdSource) -> dict[Rank, RankMoments]:
     found = weights.found
     if not found.optimizer:
         raise WeightsError(
-            f"{found.folder} holds no optimizer state: there are no rank files in {OPTIMIZER}/; convert the "
-            "weights alone"
+            f"{found.folder} holds no optimizer state: there are no rank files in {OPTIMIZER}/; "
+            f"{WEIGHTS_ALONE}"
         )
     if {(rank.tp, rank.pp) for rank in found.optimizer} != {(rank.tp, rank.pp) for rank in found.model}:
         raise WeightsError(
