@@ -51,10 +51,10 @@ class HfSource:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notes: list[str] = []
-        files, weight_map = _open(folder)
-        self._file = {name: file for file in files for name in file.tensors if not COMPUTED.search(name)}
+        self.files, weight_map = _open(folder)
+        self._file = {name: file for file in self.files for name in file.tensors if not COMPUTED.search(name)}
         if weight_map is not None:
-            self._check_index(weight_map, {file.path.name: file for file in files})
+            self._check_index(weight_map, {file.path.name: file for file in self.files})
 
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Shape and dtype of every tensor, without buffers that the model computes itself."""

@@ -1,0 +1,226 @@
+"""What a conversion can write: Hugging Face folders, kitae checkpoints, NxD rank files. One entry each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from kitae.catalog.hf_files import CHAT_TEMPLATE_FILES, TOKENIZER_FILES
+from kitae.checkpoint.hf_sink import MAX_SHARD_BYTES, HfSink, plan_shards, true_config
+from kitae.checkpoint.model_folder import ModelFolder
+from kitae.checkpoint.nxd_format import NxdFormat, rank_file
+from kitae.checkpoint.nxd_layout import nxd_layouts
+from kitae.checkpoint.nxd_plan import nxd_bytes, rank_tensors
+from kitae.checkpoint.nxd_sink import NxdSink
+from kitae.checkpoint.opened import Opened, Optimizer
+from kitae.checkpoint.pipe import Selection, TensorInfo, TensorSource
+from kitae.checkpoint.store import CheckpointStore
+from kitae.checkpoint.stream import stream
+from kitae.checkpoint.wrapped import Cast
+from kitae.model.families import FAMILIES
+from kitae.parallel.layout import ParameterLayout
+
+Target = Literal["hf", "kitae", "nxd"]
+Infos = Mapping[str, TensorInfo]
+_ROOM_FOR_SMALL_FILES = 1 << 20
+_RECIPE_HASH = "converted"
+"""No recipe has this hash, so no run takes a converted checkpoint for one of its own."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """From what to what, with everything decided."""
+
+    opened: Opened
+    model: ModelFolder
+    target: Target
+    dtype: torch.dtype | None
+    """None leaves each tensor in its own."""
+    format: NxdFormat | None = None
+    """How NxD files are to be cut."""
+    xser: bool = False
+    optimizer: Optimizer | None = None
+    """What goes along into a kitae checkpoint."""
+
+    @property
+    def due(self) -> TensorSource:
+        """The tensors as they are to be written; a run goes on from masters where there are some."""
+        masters = self.optimizer.masters if self.optimizer else None
+        return Cast(Selection(masters or self.model.source, self.model.names), self.dtype)
+
+    @property
+    def moments(self) -> dict[str, TensorSource]:
+        """The optimizer's state by kind, without what the model does not have."""
+        held = self.optimizer.moments if self.optimizer else {}
+        return {kind: Selection(source, self.model.names) for kind, source in held.items()}
+
+    @property
+    def step(self) -> int:
+        """Optimizer updates that the result comes from."""
+        return self.optimizer.step if self.optimizer else self.opened.step or 0
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """config.json of the result: the source's, with the class that transformers needs."""
+        family = FAMILIES[self.model.decoder_config.model_type]
+        return {"architectures": [family.architecture], **self.model.config}
+
+    @property
+    def generation_config(self) -> dict[str, Any]:
+        """The source's, or what config.json says of it."""
+        if self.model.generation_config is not None:
+            return dict(self.model.generation_config)
+        names = ("bos_token_id", "eos_token_id", "pad_token_id")
+        return {name: self.config[name] for name in names if self.config.get(name) is not None}
+
+    def rank_table(self) -> Callable[[int, int], list[ParameterLayout]]:
+        """What each rank's file holds; WeightsError when the format does not allow it."""
+        assert self.format is not None
+        return nxd_layouts(self.model.decoder_config, self.model.tied, self.format)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """How one target is written."""
+
+    needed_bytes: Callable[[Conversion], int]
+    listing: Callable[[Conversion], Iterator[str]]
+    """What will be there: a line for each tensor or file, for --dry-run."""
+    write: Callable[[Conversion, TensorSource, Path, Path | None], None]
+    """Stream the source into a new folder, with the tokenizer's files of another one."""
+
+
+def tensor_lines(infos: Infos, indent: str = "  ") -> Iterator[str]:
+    """Name, shape, dtype and size of each tensor."""
+    width = max(map(len, infos), default=0)
+    for name, info in infos.items():
+        shape = " x ".join(map(str, info.shape)) or "scalar"
+        dtype = str(info.dtype).removeprefix("torch.")
+        yield f"{indent}{name:<{width}}  {shape:>16}  {dtype}  {info.nbytes:,} bytes"
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files of a tokenizer in a folder."""
+    return [folder / name for name in (*TOKENIZER_FILES, *CHAT_TEMPLATE_FILES) if (folder / name).is_file()]
+
+
+def copy_tokenizer(source: Path | None, folder: Path) -> bool:
+    """Copy the files of a tokenizer; whether there are any."""
+    files = [] if source is None else tokenizer_files(source)
+    for file in files:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / file.name)
+    return bool(files)
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _bytes(infos: Infos) -> int:
+    return sum(info.nbytes for info in infos.values()) + _ROOM_FOR_SMALL_FILES
+
+
+def _list_hf(conversion: Conversion) -> Iterator[str]:
+    infos = conversion.due.tensors()
+    for file, names in plan_shards(infos, MAX_SHARD_BYTES).items():
+        yield f"{file}, {sum(infos[name].nbytes for name in names):,} bytes"
+        yield from tensor_lines({name: infos[name] for name in names})
+
+
+def _write_hf(conversion: Conversion, source: TensorSource, folder: Path, tokenizer: Path | None) -> None:
+    with HfSink(
+        folder,
+        source.tensors(),
+        config=conversion.config,
+        tokenizer_folder=tokenizer,
+        generation_config=conversion.generation_config,
+    ) as sink:
+        stream(source, sink)
+
+
+def _kitae_bytes(conversion: Conversion) -> int:
+    sources = (conversion.due, *conversion.moments.values())
+    return sum(_bytes(source.tensors()) for source in sources)
+
+
+def _list_kitae(conversion: Conversion) -> Iterator[str]:
+    for kind, source in {"weights": conversion.due, **conversion.moments}.items():
+        yield f"checkpoints/step-{conversion.step:08d}, {kind}"
+        yield from tensor_lines(source.tensors())
+
+
+def _write_kitae(conversion: Conversion, source: TensorSource, folder: Path, tokenizer: Path | None) -> None:
+    folder.mkdir()
+    infos = source.tensors()
+    config = true_config(conversion.config, infos)
+    CheckpointStore(folder / "checkpoints", keep=1).save(
+        conversion.step,
+        {"weights": source, **conversion.moments},
+        state=_state(conversion),
+        config=config,
+        recipe_hash=_RECIPE_HASH,
+    )
+    if copy_tokenizer(tokenizer, folder / "tokenizer"):
+        ids = {name: config.get(name) for name in ("bos_token_id", "eos_token_id")}
+        _write_json(folder / "tokenizer" / "config.json", ids)
+
+
+def _state(conversion: Conversion) -> dict[str, Any]:
+    """What a run needs to go on: how far it is, as far as the source knows, and the origin's own files."""
+    known = dict(conversion.opened.state)
+    counters = dict.fromkeys(("consumed_samples", "padded_tokens", "real_tokens"), 0)
+    return {
+        **counters,
+        "best_heldout_loss": None,
+        **known,
+        "step": conversion.step,
+        "dtype": str(conversion.dtype or conversion.model.dtype).removeprefix("torch."),
+        "generation_config": conversion.generation_config,
+    }
+
+
+def _nxd_bytes(conversion: Conversion) -> int:
+    assert conversion.format is not None
+    infos = conversion.due.tensors()
+    return nxd_bytes(infos, conversion.rank_table(), conversion.format) + _ROOM_FOR_SMALL_FILES
+
+
+def _list_nxd(conversion: Conversion) -> Iterator[str]:
+    assert conversion.format is not None
+    size, infos = conversion.format.tp_size, conversion.due.tensors()
+    for stage in range(conversion.format.pp_size):
+        files = f"model/{rank_file(0, stage)}" + (f" to {rank_file(size - 1, stage)}" if size > 1 else "")
+        held = rank_tensors(conversion.rank_table()(0, stage), infos)
+        yield f"{files}, each {sum(info.nbytes for info in held.values()):,} bytes in"
+        yield from tensor_lines(held)
+
+
+def _write_nxd(conversion: Conversion, source: TensorSource, folder: Path, tokenizer: Path | None) -> None:
+    assert conversion.format is not None
+    infos = source.tensors()
+    with NxdSink(
+        folder,
+        infos,
+        conversion.rank_table(),
+        conversion.format,
+        xser=conversion.xser,
+        config=true_config(conversion.config, infos),
+    ) as sink:
+        stream(source, sink)
+    _write_json(folder / "generation_config.json", conversion.generation_config)
+    copy_tokenizer(tokenizer, folder)
+
+
+WRITERS: dict[Target, Writer] = {
+    "hf": Writer(lambda one: _bytes(one.due.tensors()), _list_hf, _write_hf),
+    "kitae": Writer(_kitae_bytes, _list_kitae, _write_kitae),
+    "nxd": Writer(_nxd_bytes, _list_nxd, _write_nxd),
+}

@@ -1,0 +1,185 @@
+"""Logits of a model that need not fit into memory: embedding, layer after layer, head in runs of rows.
+
+B prompts, S positions, H hidden, V vocabulary. The same is done by kitae's layers and by transformers' own
+forward pass, whose layers have no memory but while they compute.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from kitae.checkpoint.compare import blocks
+from kitae.checkpoint.coverage import listed
+from kitae.checkpoint.hf_sink import HEAD
+from kitae.checkpoint.live import LiveSink
+from kitae.checkpoint.model_folder import EMBEDDING
+from kitae.checkpoint.pipe import TensorSource
+from kitae.checkpoint.stream import fill
+from kitae.errors import ProofError
+from kitae.model.attention import attention_mask
+from kitae.model.blocks import Context, Layer, Parameters, RMSNorm
+from kitae.model.config import DecoderConfig
+from kitae.model.decoder import decoder_layouts
+from kitae.model.rotary import inverse_frequencies, rotary_tables
+from kitae.parallel.region import UNCUT
+
+NORM = "model.norm.weight"
+_FIRST = "model.layers.0."
+
+
+def kitae_logits(
+    config: DecoderConfig, source: TensorSource, tied: bool, ids: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """fp32 logits [B, S, V] of kitae's layers for ids and positions [B, S]."""
+    cosine, sine = rotary_tables(inverse_frequencies(config.rope, config.head_dim), positions)
+    masks = {
+        one: attention_mask(None, ids.shape[1], one, torch.float32, ids.device) for one in set(config.windows)
+    }
+    context = Context(cosine, sine, masks, UNCUT)
+    with torch.inference_mode():
+        hidden = embed(source, ids, torch.float32).flatten(0, 1)
+        for index in range(config.num_layers):
+            hidden = _layer(config, source, index)(hidden, context)
+        weight = nn.Parameter(source.read(NORM).float())
+        hidden = RMSNorm(Parameters({"weight": weight}, {}), config.rms_norm_eps)(hidden)
+        return head(source, tied, hidden.view(*ids.shape, -1))
+
+
+def stock_logits(
+    config: Mapping[str, Any],
+    source: TensorSource,
+    tied: bool,
+    ids: torch.Tensor,
+    positions: torch.Tensor,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Logits [B, S, V] of transformers' layers, computed in `dtype`; ProofError when names do not fit."""
+    model = _empty_stock_model(config, dtype)
+    decoder = model.model
+    for index, layer in enumerate(decoder.layers):
+        prefix = f"model.layers.{index}."
+        layer.register_forward_pre_hook(lambda one, _, p=prefix: _give(one, source, p, dtype))
+        layer.register_forward_hook(_take)
+    _give(decoder.norm, source, "model.norm.", dtype)
+    with torch.inference_mode():
+        hidden = decoder(
+            inputs_embeds=embed(source, ids, dtype),
+            position_ids=positions,
+            # Given, so that positions with gaps are not taken for several documents.
+            attention_mask=torch.ones_like(ids),
+            use_cache=False,
+        ).last_hidden_state
+        return head(source, tied, hidden)
+
+
+def embed(source: TensorSource, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Rows of the embedding [B, S, H]."""
+    info = source.tensors()[EMBEDDING]
+    result = torch.zeros(*ids.shape, info.shape[1], dtype=dtype)
+    for box in blocks(info):
+        here = (ids >= box.start[0]) & (ids < box.start[0] + box.shape[0])
+        if here.any():
+            result[here] = source.read(EMBEDDING, box)[ids[here] - box.start[0]].to(dtype)
+    return result
+
+
+def head(source: TensorSource, tied: bool, hidden: torch.Tensor) -> torch.Tensor:
+    """[B, S, H] to [B, S, V], in the dtype of the hidden states."""
+    name = EMBEDDING if tied else HEAD
+    parts = [
+        F.linear(hidden, source.read(name, box).to(hidden.dtype)) for box in blocks(source.tensors()[name])
+    ]
+    return torch.cat(parts, -1)
+
+
+class _Renamed:
+    """Layer `index` of a source as that of a model which has only this one."""
+
+    def __init__(self, source: TensorSource, index: int) -> None:
+        self._source, self._prefix = source, f"model.layers.{index}."
+        names = [name for name in source.tensors() if name.startswith(self._prefix)]
+        self._infos = {_FIRST + name.removeprefix(self._prefix): source.tensors()[name] for name in names}
+
+    def tensors(self) -> Any:
+        return self._infos
+
+    def read(self, name: str, box: Any = None) -> torch.Tensor:
+        return self._source.read(self._prefix + name.removeprefix(_FIRST), box)
+
+
+def _layer(config: DecoderConfig, source: TensorSource, index: int) -> Layer:
+    one = replace(config, num_layers=1, windows=(config.windows[index],))
+    layouts = [entry for entry in decoder_layouts(one, True)(1, 0) if entry.name.startswith("layers.0.")]
+    tensors = {entry.name: nn.Parameter(torch.empty(entry.shape)) for entry in layouts}
+    with LiveSink(tensors, layouts) as sink:
+        fill(_Renamed(source, index), sink)
+    own = Parameters(tensors, {entry.name: entry for entry in layouts})
+    return Layer(one, own.below("layers.0"), 0)
+
+
+def _empty_stock_model(config: Mapping[str, Any], dtype: torch.dtype) -> Any:
+    """A model of transformers without memory, but for its rotary frequencies."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with tempfile.TemporaryDirectory(prefix="kitae-proof-") as folder:
+        Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
+        try:
+            stock: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            raise ProofError(f"stock transformers cannot read the model's config.json: {error}") from error
+    make: Any = AutoModelForCausalLM.from_config
+    with torch.device("meta"):
+        model = make(stock, dtype=dtype).eval()
+    model.model.rotary_emb = type(model.model.rotary_emb)(stock)
+    return model
+
+
+def _give(module: nn.Module, source: TensorSource, prefix: str, dtype: torch.dtype) -> None:
+    """Fill a module, key for key."""
+    names = [name for name in source.tensors() if name.startswith(prefix)]
+    state = {name.removeprefix(prefix): source.read(name).to(dtype) for name in names}
+    try:
+        module.load_state_dict(state, strict=True, assign=True)
+    except RuntimeError as error:
+        raise ProofError(
+            f"transformers' {type(module).__name__} does not take the tensors: {error}"
+        ) from error
+
+
+def _take(module: nn.Module, given: object, result: object) -> None:
+    """Give back the memory of a module that has done its work."""
+    module.to_empty(device="meta")
+
+
+def require_stock_names(config: Mapping[str, Any], source: TensorSource, tied: bool) -> None:
+    """Raise ProofError unless transformers' model has these tensors, name for name and shape for shape."""
+    model = _empty_stock_model(config, torch.float32)
+    due = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if tied:
+        due.pop(HEAD, None)
+    found = {name: info.shape for name, info in source.tensors().items()}
+    wrong = [name for name in {**due, **found} if due.get(name) != found.get(name)]
+    if wrong:
+        raise ProofError(f"transformers' model has other tensors: {listed(wrong)}; please report it")
+
+
+@contextmanager
+def stock_products() -> Iterator[None]:
+    """Products as torch computes them by itself, so that a backend's choice is proven as well."""
+    onednn: Any = torch.backends.mkldnn  # torch does not type it
+    before = onednn.matmul.fp32_precision
+    onednn.matmul.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        onednn.matmul.fp32_precision = before
