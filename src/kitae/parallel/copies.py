@@ -46,13 +46,16 @@ def _sums_by_group(
     """For each group of holders, in the same order on all ranks, the sums of what they all hold."""
     of_holders: dict[int, dict[str, torch.Tensor]] = {}
     of_copies: dict[str, torch.Tensor] = {}
+    copied = mesh.data.size > 1 and not sharded
     for layout in layouts:
         for piece, values in pieces_in(layout, tensors[layout.name]):
+            if not copied and piece.replicas == 1:
+                continue  # nobody else has it: reading all weights takes its time
             total = values.contiguous().view(_INTEGERS[values.dtype.itemsize]).sum(dtype=torch.int64)
-            of_holders.setdefault(piece.replicas, {})[piece.tensor] = total
             of_copies[piece.tensor] = total
+            if piece.replicas > 1:
+                of_holders.setdefault(piece.replicas, {})[piece.tensor] = total
     for replicas, sums in sorted(of_holders.items()):
-        if replicas > 1:
-            yield mesh.holders(replicas), sums
-    if mesh.data.size > 1 and not sharded:
+        yield mesh.holders(replicas), sums
+    if copied:
         yield mesh.data, of_copies
