@@ -56,8 +56,12 @@ def rank_tensors(
 
 def nxd_bytes(tensors: Mapping[str, TensorInfo], table: RankTable, format: NxdFormat) -> int:
     """Bytes on the disk that the folder needs at most; copies that several ranks hold count each."""
-    ranks = all_ranks(table, format).values()
-    sizes = (info.nbytes for layouts in ranks for info in rank_tensors(layouts, tensors).values())
+    return ranks_bytes(tensors, all_ranks(table, format))
+
+
+def ranks_bytes(tensors: Mapping[str, TensorInfo], ranks: RankLayouts) -> int:
+    """The same of layouts that are there already."""
+    sizes = (info.nbytes for layouts in ranks.values() for info in rank_tensors(layouts, tensors).values())
     return sum(size + _OVERHEAD_BYTES for size in sizes)
 
 

@@ -15,7 +15,7 @@ from kitae.checkpoint.box_bytes import runs
 from kitae.checkpoint.coverage import Coverage, intersect, within
 from kitae.checkpoint.nxd_format import NxdFormat, rank_file
 from kitae.checkpoint.nxd_layout import RankTable
-from kitae.checkpoint.nxd_plan import RankLayouts, all_ranks, nxd_bytes, rank_tensors, require_same
+from kitae.checkpoint.nxd_plan import RankLayouts, all_ranks, rank_tensors, ranks_bytes, require_same
 from kitae.checkpoint.pipe import ScopedSink, TensorInfo
 from kitae.checkpoint.replace import FolderReplacement
 from kitae.checkpoint.torch_pickle import (
@@ -59,7 +59,7 @@ class NxdSink(ScopedSink):
         require_known_dtypes(tensors)
         require_same(tensors, ranks)
         self.folder = folder
-        self._needed = nxd_bytes(tensors, table, format) + _ROOM_FOR_SMALL_FILES
+        self._needed = ranks_bytes(tensors, ranks) + _ROOM_FOR_SMALL_FILES
         self._coverage = Coverage({name: info.shape for name, info in tensors.items()})
         self._places: dict[str, list[list[_Place]]] = {name: [] for name in tensors}
         check_space(folder, self._needed)

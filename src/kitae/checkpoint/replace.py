@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kitae.checkpoint.coverage import listed
@@ -19,6 +20,8 @@ MARK = "kitae_export.json"
 """Lists the files that an export consists of."""
 ADDED_LATER = {MARK, "proof.json"}
 """Files of kitae's own that the mark does not list."""
+
+_SYNCS = 16
 
 
 class FolderReplacement:
@@ -36,8 +39,9 @@ class FolderReplacement:
         """List and sync the files, then rename; a crash before that leaves the old folder as it was."""
         files = sorted(_files(self.temporary))
         (self.temporary / MARK).write_text(json.dumps({"files": files}, indent=2) + "\n")
-        for name in (*files, MARK):
-            sync(self.temporary / name)
+        with ThreadPoolExecutor(_SYNCS) as threads:
+            # Thousands of files one after the other would each wait for the disk alone.
+            list(threads.map(sync, (self.temporary / name for name in (*files, MARK))))
         publish_folder(self.temporary, self.folder)
 
     def discard(self) -> None:
