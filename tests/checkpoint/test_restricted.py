@@ -146,7 +146,10 @@ TRAPS: dict[str, tuple[Any, str]] = {
     "eval": (Calls(builtins.eval, f"open({TRAPPED!r}, 'w')"), "eval"),
     "touch": (Calls(Path.touch, Path(TRAPPED)), "getattr|pathlib"),
     "in a list": ([{"a": (1, [Calls(os.mkdir, TRAPPED)])}], "mkdir"),
-    "call of a call": (Calls(Calls(getattr, os, "mkdir"), TRAPPED), "getattr"),
+    "call of a call": (
+        Calls(Calls(getattr, Calls(__import__, "os"), "mkdir"), TRAPPED),
+        "getattr|__import__",
+    ),
     "import": (Calls(__import__, "antigravity"), "__import__"),
     "torch.load": (Calls(torch.load, "other.pt"), "torch.serialization.load"),
     "nested pickle": (Calls(torch.storage._load_from_bytes, b"x"), "torch.storage._load_from_bytes"),
@@ -284,7 +287,7 @@ def test_truncated_file(tmp_path: Path, keep: int) -> None:
     torch.save({"a": torch.zeros(1000)}, tmp_path / "a.pt")
     content = (tmp_path / "a.pt").read_bytes()
     (tmp_path / "a.pt").write_bytes(content[:keep])
-    with pytest.raises(WeightsError, match="is cut off|no archive of torch.save") as caught:
+    with pytest.raises(WeightsError, match=r"is cut off|no archive of torch\.save") as caught:
         open_pickled(tmp_path / "a.pt")
     assert str(tmp_path / "a.pt") in str(caught.value)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kitae.checkpoint.coverage import listed
 from kitae.checkpoint.gathered import GatheredSource, Holding
-from kitae.checkpoint.nxd_detect import FIRST, States, detect_format, qkv_kind, with_order
+from kitae.checkpoint.nxd_detect import States, all_stages, detect_format, qkv_kind, with_order
 from kitae.checkpoint.nxd_file import State, open_model_file
 from kitae.checkpoint.nxd_folder import NxdFolder, Rank, find_nxd
 from kitae.checkpoint.nxd_format import NxdFormat, Order
@@ -32,9 +32,10 @@ class NxdSource(GatheredSource):
         self.found: NxdFolder = find_nxd(folder)
         """Where the files are."""
         self.states: States = {rank: open_model_file(path) for rank, path in self.found.model.items()}
+        first = all_stages(self.states, 0)
         if config is None:
-            raise WeightsError(_needs_config(self.found, self.states[FIRST]))
-        format, why = detect_format(self.found, self.states[FIRST], config)
+            raise WeightsError(_needs_config(self.found, first))
+        format, why = detect_format(self.found, first, config)
         held_layouts(self.found, self.states, config, format)
         self.format, order_why = with_order(self.found, self.states, config, format, order)
         self.layouts: Layouts = held_layouts(self.found, self.states, config, self.format)

@@ -33,8 +33,14 @@ _LAYER = re.compile(r"model\.layers\.\d+\.")
 States = Mapping[Rank, State]
 
 
+def all_stages(states: States, tp: int) -> State:
+    """What a tensor-parallel rank holds in all pipeline stages."""
+    ranks = sorted(rank for rank in states if rank.tp == tp)
+    return {key: tensor for rank in ranks for key, tensor in states[rank].items()}
+
+
 def detect_format(found: NxdFolder, first: State, config: DecoderConfig) -> tuple[NxdFormat, str]:
-    """The format but for the order of heads, from the file of the first rank, and what told it.
+    """The format but for the order of heads, from what the first rank holds, and what told it.
 
     WeightsError when the files contradict the configuration or are of another architecture.
     """
@@ -72,7 +78,7 @@ def with_order(
     """The format with the order of heads, and what told it; WeightsError when the `given` one cannot be."""
     if format.kv_multiplier in (1, format.tp_size):
         return replace(format, order=given or "trn1"), "either order of heads, which are the same here"
-    prefix, _, _ = qkv_kind(found, states[FIRST])
+    prefix, _, _ = qkv_kind(found, all_stages(states, 0))
     candidates = [replace(format, order=order) for order in ORDERS]
     fitting = [one.order for one in candidates if _equal_copies(states, config, one, prefix)]
     if given is not None and fitting and given not in fitting:
@@ -90,7 +96,7 @@ def with_order(
 
 def _check_tp_size(found: NxdFolder, first: State, config: DecoderConfig) -> None:
     if EMBEDDING not in first:
-        raise WeightsError(f"{found.model[FIRST]} lacks {EMBEDDING}, which the first stage holds")
+        raise WeightsError(f"{found.model[FIRST]} lacks {EMBEDDING}; it is no Llama's")
     rows, tp_size = first[EMBEDDING].shape[0], found.tp_size
     if rows * tp_size == config.vocab_size:
         return
@@ -143,9 +149,10 @@ def _equal_copies(states: States, config: DecoderConfig, format: NxdFormat, pref
     def holds_kv(layout: ParameterLayout) -> bool:
         return any(piece.tensor.startswith(kv) for piece in layout.pieces)
 
+    # The first layer is in the first of equal stages, wherever the files have it.
     table = nxd_layouts(config, False, format)
     holdings = [
-        Holding(f"tp {tp}", states[Rank(0, tp)], [layout for layout in table(tp, 0) if holds_kv(layout)])
+        Holding(f"tp {tp}", all_stages(states, tp), [layout for layout in table(tp, 0) if holds_kv(layout)])
         for tp in range(format.tp_size)
     ]
     names = {piece.tensor: None for one in holdings for layout in one.layouts for piece in layout.pieces}
