@@ -4,9 +4,9 @@ import pytest
 import torch
 from cut_updates import RATES, assembled, full_values, updated
 from test_optimizer import optimizer_of
-from tiny_training import whole_layouts
 
 from kitae.backend.group import ALONE
+from kitae.parallel.gradients import plain_layouts
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.shares import Shares
 from kitae.train.lamb import TrustRatios
@@ -31,7 +31,7 @@ def test_one_step_by_hand():
 )
 def test_the_ratio_is_one_where_a_norm_is_zero_and_has_no_bound(weight, update, ratio):
     model = torch.nn.Linear(2, 1, bias=False)
-    ratios = TrustRatios({"weight"}, Shares(whole_layouts(model), ALONE), Mesh())
+    ratios = TrustRatios({"weight"}, Shares(plain_layouts(model), ALONE), Mesh())
     scaled = torch.tensor([update])
     ratios.apply({"weight": torch.tensor([weight])}, {"weight": scaled})
     assert scaled.tolist()[0] == pytest.approx([ratio * one for one in update])

@@ -1,8 +1,9 @@
 import pytest
 import torch
-from tiny_training import tiny_decoder, whole_layouts
+from tiny_training import tiny_decoder
 
 from kitae.backend.group import ALONE
+from kitae.parallel.gradients import plain_layouts
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.shares import Shares
 from kitae.recipe.training import OptimizerConfig
@@ -23,7 +24,7 @@ class Two(torch.nn.Module):
 
 
 def optimizer_of(model, precision="fp32", *, fused=True, name="adamw", seed=3):
-    shares = Shares(whole_layouts(model), ALONE)
+    shares = Shares(plain_layouts(model), ALONE)
     weights = PRECISIONS[precision](model, shares)
     decayed = {name for name, one in model.named_parameters() if one.dim() > 1}
     made = OPTIMIZERS[name](weights, decayed, CONFIG, fused=fused, seed=seed, shares=shares, mesh=Mesh())

@@ -3,9 +3,10 @@ import weakref
 
 import pytest
 import torch
-from tiny_training import CPU, rows_of, stepper, tiny_decoder, whole_layouts
+from tiny_training import CPU, rows_of, stepper, tiny_decoder
 
 from kitae.backend.group import ALONE, Group
+from kitae.parallel.gradients import plain_layouts
 from kitae.parallel.shares import Shares
 from kitae.train.batch import global_batch
 from kitae.train.precision import PRECISIONS, Bf16Weights
@@ -16,7 +17,7 @@ RATE = 1e-3
 
 
 def weights_of(model, precision, group=ALONE):
-    return PRECISIONS[precision](model, Shares(whole_layouts(model), group))
+    return PRECISIONS[precision](model, Shares(plain_layouts(model), group))
 
 
 def linear(out=64, inputs=64, bias=False):
@@ -143,7 +144,7 @@ def test_a_rank_may_have_no_rows(precision):
 def test_a_parameter_of_no_dimension(precision):
     model = torch.nn.Module()
     model.scale = torch.nn.Parameter(torch.tensor(1.0))
-    layouts = whole_layouts(torch.nn.ParameterDict({"scale": torch.ones(1)}))
+    layouts = plain_layouts(torch.nn.ParameterDict({"scale": torch.ones(1)}))
     weights = PRECISIONS[precision](model, Shares(layouts, ALONE))
     with torch.no_grad():
         for values in weights.lend(["scale"], KEY):

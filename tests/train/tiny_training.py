@@ -16,7 +16,7 @@ from kitae.model.config import DecoderConfig
 from kitae.model.decoder import Decoder
 from kitae.model.init import initialise
 from kitae.parallel.data_parallel import DataParallel
-from kitae.parallel.layout import Box, ParameterLayout, Piece
+from kitae.parallel.gradients import plain_layouts
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.shares import Shares
 from kitae.recipe.schema import Recipe
@@ -103,15 +103,6 @@ def recipe(**sections: object) -> Recipe:
     )
 
 
-def whole_layouts(model: torch.nn.Module) -> list[ParameterLayout]:
-    """Each parameter whole, as a tensor of its own name."""
-    shapes = {name: tuple(one.shape) for name, one in model.named_parameters()}
-    return [
-        ParameterLayout(name, (Piece(name, shape, shape, Box.whole(shape), shape),), decay=len(shape) > 1)
-        for name, shape in shapes.items()
-    ]
-
-
 def stepper(
     model: torch.nn.Module | None = None,
     precision: str = "fp32",
@@ -122,7 +113,7 @@ def stepper(
     mesh: Mesh | None = None,
 ) -> Stepper:
     model, mesh = model or tiny_decoder(), mesh or Mesh()
-    shares = Shares(getattr(model, "layouts", None) or whole_layouts(model), ALONE)
+    shares = Shares(getattr(model, "layouts", None) or plain_layouts(model), ALONE)
     weights = PRECISIONS[precision](model, shares)
     config = recipe(optimizer={"learning_rate": learning_rate, "name": optimizer}).optimizer
     decayed = {name for name, one in model.named_parameters() if one.dim() > 1}
