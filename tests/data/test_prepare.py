@@ -302,7 +302,7 @@ SCRIPT = """
     def slowly(self, batch):
         add(self, batch)
         print("writing", flush=True)
-        time.sleep(slow)
+        time.sleep(slow) if slow >= 0 else sys.stdin.readline()
     build.Side.add = slowly
     config = DataConfig(train=[{"path": "a.txt", "document": "line"}], sequence_length=16, workers=0)
     options = {"tokenizer_folder": tokenizer, "embedding_rows": 400, "cache": base / "cache", "seed": 0}
@@ -311,10 +311,14 @@ SCRIPT = """
 """
 
 
+FOR_A_LINE = -1
+"""How slow a process is that waits for a line of its input."""
+
+
 def start(tmp_path, tokenizer_folder, slow):
     # Not by way of a file: a second start would empty it while the first process reads it.
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path), str(tokenizer_folder), str(slow)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_many_at_once_prepare_once(tmp_path, tokenizer_folder, corpus):
@@ -340,11 +344,18 @@ def test_killed_half_way_leaves_nothing_that_is_used(tmp_path, tokenizer_folder,
     assert left_in(tmp_path) == [made.key]
 
 
-def test_waiting_for_another_process_is_said(write, tmp_path, tokenizer_folder, corpus, go, make_config):
-    run = start(write, tmp_path, tokenizer_folder, 0.5)
+def test_waiting_for_another_process_is_said(tmp_path, tokenizer_folder, corpus, go, make_config):
+    run = start(tmp_path, tokenizer_folder, FOR_A_LINE)
     assert run.stdout.readline() == "writing\n"
     said = []
-    assert go(make_config(**corpus), report=said.append).reused
+
+    def hear(line):
+        said.append(line)
+        if "another process prepares" in line:
+            run.stdin.write("go on\n")
+            run.stdin.flush()
+
+    assert go(make_config(**corpus), report=hear).reused
     assert any("another process prepares" in line for line in said)
     run.communicate()
 
