@@ -1,0 +1,143 @@
+"""Logits as the ranks of neuronx-distributed (NxD) compute them together, each from its own files.
+
+Each rank attends with the heads that it holds, in the order in which it holds them, and the ranks' parts of
+o_proj and down_proj are summed. That needs no table of which head lies where, and so it proves such a table:
+where heads were taken for others, the full model gives other logits than the ranks together.
+
+B prompts, S positions, H hidden, N query heads and G KV heads of a rank, D head size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch.nn import functional as F
+
+from kitae.checkpoint.nxd import NxdSource
+from kitae.checkpoint.nxd_layout import EMBEDDING, HEAD
+from kitae.checkpoint.torch_archive import StoredTensor
+from kitae.model.config import DecoderConfig
+from kitae.model.rotary import inverse_frequencies, rotary_tables
+
+_Files = Mapping[str, StoredTensor]
+"""All tensors of one tensor-parallel rank, of all its stages."""
+
+
+_Part = Callable[[_Files, torch.Tensor], torch.Tensor]
+"""What one rank adds to the running sum [B, S, H]."""
+
+
+def nxd_logits(
+    config: DecoderConfig, source: NxdSource, ids: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """fp32 logits [B, S, V] for ids and positions [B, S]; one tensor of one rank in memory at a time."""
+    ranks = [_files(source, tp) for tp in range(source.format.tp_size)]
+    with torch.inference_mode():
+        hidden = _embedded(ranks, ids)
+        for index in range(config.num_layers):
+            layer = _Layer(config, index, positions)
+            hidden = hidden + layer.sum_over(ranks, layer.attention, hidden)
+            hidden = hidden + layer.sum_over(ranks, layer.mlp, hidden)
+        hidden = _norm(hidden, ranks[0], "model.norm.weight", config)
+        parts = [F.linear(hidden, _weight(files, HEAD if HEAD in files else EMBEDDING)) for files in ranks]
+        return torch.cat(parts, -1)
+
+
+def _embedded(ranks: Sequence[_Files], ids: torch.Tensor) -> torch.Tensor:
+    """Rows of the vocabulary, of which each rank holds a run."""
+    rows, width = ranks[0][EMBEDDING].shape
+    result = torch.zeros(*ids.shape, width)
+    for rank, files in enumerate(ranks):
+        here = (ids >= rank * rows) & (ids < (rank + 1) * rows)
+        if here.any():
+            result[here] = _weight(files, EMBEDDING)[ids[here] - rank * rows]
+    return result
+
+
+def _files(source: NxdSource, tp: int) -> _Files:
+    return {
+        key: stored for rank, state in source.states.items() if rank.tp == tp for key, stored in state.items()
+    }
+
+
+def _weight(files: _Files, key: str) -> torch.Tensor:
+    return files[key].read().float()
+
+
+def _norm(x: torch.Tensor, files: _Files, key: str, config: DecoderConfig) -> torch.Tensor:
+    return F.rms_norm(x, x.shape[-1:], _weight(files, key), config.rms_norm_eps)
+
+
+class _Layer:
+    """One layer on any of the ranks."""
+
+    def __init__(self, config: DecoderConfig, index: int, positions: torch.Tensor) -> None:
+        self._config, self._prefix = config, f"model.layers.{index}."
+        self._tables = rotary_tables(inverse_frequencies(config.rope, config.head_dim), positions)
+        row = torch.arange(positions.shape[1])
+        window = config.windows[index]
+        behind = row[:, None] - row[None]
+        self._seen = (behind >= 0) & (behind < (window or len(row)))
+
+    def sum_over(self, ranks: Sequence[_Files], part: _Part, x: torch.Tensor) -> torch.Tensor:
+        """What all ranks add to the running sum."""
+        return sum((part(files, x) for files in ranks), torch.zeros_like(x))
+
+    def attention(self, files: _Files, x: torch.Tensor) -> torch.Tensor:
+        """One rank's part: [B, S, H] to [B, S, H]."""
+        config, prefix = self._config, f"{self._prefix}self_attn."
+        x = _norm(x, files, f"{self._prefix}input_layernorm.weight", config)
+        q, k, v = (one.view(*x.shape[:2], -1, config.head_dim) for one in self._qkv(files, prefix, x))
+        if config.qk_norm:
+            q, k = (
+                _norm(one, files, f"{prefix}{name}_norm.weight", config) for one, name in ((q, "q"), (k, "k"))
+            )
+        q, k = self._rotated(q), self._rotated(k)
+        # The rank's query heads share its KV heads in equal runs.
+        k, v = (one.repeat_interleave(q.shape[2] // one.shape[2], 2) for one in (k, v))
+        scores = torch.einsum("bsnd,btnd->bnst", q, k) * config.head_dim**-0.5
+        weights = scores.masked_fill(~self._seen, float("-inf")).softmax(-1)
+        mixed = torch.einsum("bnst,btnd->bsnd", weights, v).flatten(2)
+        return F.linear(mixed, _weight(files, f"{prefix}o_proj.weight"))
+
+    def mlp(self, files: _Files, x: torch.Tensor) -> torch.Tensor:
+        """One rank's part: [B, S, H] to [B, S, H]."""
+        prefix = f"{self._prefix}mlp."
+        x = _norm(x, files, f"{self._prefix}post_attention_layernorm.weight", self._config)
+        both = f"{prefix}gate_up_proj.weight"
+        if both in files:
+            gate, up = F.linear(x, _weight(files, both)).chunk(2, -1)
+        else:
+            gate, up = (F.linear(x, _weight(files, f"{prefix}{name}_proj.weight")) for name in ("gate", "up"))
+        return F.linear(F.silu(gate) * up, _weight(files, f"{prefix}down_proj.weight"))
+
+    def _qkv(self, files: _Files, prefix: str, x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The rank's query, key and value [B, S, heads x D], wherever it keeps them."""
+        for one in ("weight_qkv", "weight"):
+            key = f"{prefix}qkv_proj.{one}"
+            if key in files:
+                return self._split(F.linear(x, _weight(files, key)), files, prefix)
+        if f"{prefix}q_proj.weight" not in files:
+            return [F.linear(x, _weight(files, f"{prefix}qkv_proj.weight_{name}")) for name in "qkv"]
+        biases = [f"{prefix}{name}_proj.bias" for name in "qkv"]
+        return [
+            F.linear(
+                x,
+                _weight(files, f"{prefix}{name}_proj.weight"),
+                _weight(files, bias) if bias in files else None,
+            )
+            for name, bias in zip("qkv", biases, strict=True)
+        ]
+
+    def _split(self, fused: torch.Tensor, files: _Files, prefix: str) -> Sequence[torch.Tensor]:
+        """Query rows are as many as o_proj has columns; key and value share the rest."""
+        query = files[f"{prefix}o_proj.weight"].shape[1]
+        rest = (fused.shape[-1] - query) // 2
+        return fused.split_with_sizes((query, rest, rest), -1)
+
+    def _rotated(self, x: torch.Tensor) -> torch.Tensor:
+        """Half-split rotary positions, on [B, S, heads, D]."""
+        cosine, sine = self._tables
+        first, second = x.chunk(2, -1)
+        return torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
