@@ -68,7 +68,9 @@ class ModelConfig(Section):
     named: ModelName | None = None
     """A model of kitae's catalogue that arrives in a package, such as smollm2-135m."""
     run: LocalPath | None = None
-    """A kitae run or one of its checkpoints: weights only; optimizer, data position and steps start anew."""
+    """A kitae run or one of its checkpoints: weights only, but for with_optimizer; the rest starts anew."""
+    with_optimizer: bool = False
+    """With run: its optimizer's state and its step count go on too; the data begin anew."""
     preset: PresetName | None = None
     """A model shape of kitae's catalogue, with random weights."""
     shape: ShapeConfig | None = None
@@ -79,6 +81,8 @@ class ModelConfig(Section):
         exactly_one(self, ("folder", "hub", "named", "run", "preset"))
         if self.revision is not None and self.hub is None:
             raise FieldError("revision", "has no effect without hub; take it out, or name a hub id")
+        if self.with_optimizer and self.run is None:
+            raise FieldError("with_optimizer", "has no effect without run; take it out, or name a run")
         if self.shape is not None and self.preset is None:
             raise FieldError(
                 "shape", "has no effect without preset: a pretrained model has its own sizes; take it out"

@@ -50,7 +50,8 @@ def _identity(job: Job) -> dict[str, object]:
     if model.preset is not None:
         return {"config": _preset_config(job), "seed": job.recipe.seed}
     if model.run is not None:
-        return {"run": job.hashes.sha256(job.start_checkpoint / "manifest.json")}
+        more = {"with_optimizer": True} if model.with_optimizer else {}
+        return {"run": job.hashes.sha256(job.start_checkpoint / "manifest.json"), **more}
     assert job.model_folder is not None
     kinds = ("*.json", "*.safetensors", "*.bin")
     return {"folder": hash_files(job, [file for kind in kinds for file in job.model_folder.glob(kind)])}

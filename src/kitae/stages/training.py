@@ -194,6 +194,13 @@ def open_start(job: Job) -> Checkpoint:
     return open_checkpoint(job.imported(import_key(job)) / "step-00000000")
 
 
+def _start_with_optimizer(job: Job) -> Checkpoint | None:
+    """The checkpoint of which the optimizer's state goes on, too."""
+    from kitae.checkpoint.resume import open_checkpoint
+
+    return open_checkpoint(job.start_checkpoint) if job.recipe.model.with_optimizer else None
+
+
 def _train_job(job: Job, key: str, mesh: Mesh) -> TrainJob:
     from kitae.backend.table import select
     from kitae.parallel.region import region_of
@@ -205,6 +212,7 @@ def _train_job(job: Job, key: str, mesh: Mesh) -> TrainJob:
     region = region_of(mesh.tensor, job.recipe.parallel.sequence_parallel)
     return TrainJob(
         decoder=load_checkpoint(start, backend.device, region),
+        start=_start_with_optimizer(job),
         train=data.train,
         heldout=data.heldout,
         recipe=job.recipe,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kitae.backend.base import Backend
+from kitae.checkpoint.resume import Checkpoint
 from kitae.checkpoint.store import CheckpointStore
 from kitae.data.packed import PackedData
 from kitae.model.decoder import Decoder
@@ -37,6 +38,8 @@ class TrainJob:
     """Key of the packed data, for the results."""
     report: Callable[[str], None] = field(default=print)
     """Takes a line for a person."""
+    start: Checkpoint | None = None
+    """Of which a training that begins takes the optimizer's state and the step count."""
     mesh: Mesh = field(default_factory=Mesh)
     """The ranks that train together; every one of them has a job of its own."""
 

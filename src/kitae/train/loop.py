@@ -32,7 +32,7 @@ from kitae.train.recorder import Recorder, RunRecorder, SilentRecorder, Topology
 from kitae.train.results import evaluation_path, finished_result, save_evaluation, write_run_results
 from kitae.train.schedule import Schedule
 from kitae.train.signals import StopRequested, StopSignals
-from kitae.train.state import Saver, TrainState, check_same_recipe, restore
+from kitae.train.state import Saver, TrainState, begin_after, check_same_recipe, restore
 from kitae.train.step import Stepper
 from kitae.train.tensorboard import scalars
 
@@ -57,6 +57,11 @@ def train(job: TrainJob) -> TrainResult:
         if checkpoint is not None:
             state = restore(stepper, checkpoint)
             job.report(f"going on from {checkpoint.path} after step {state.step} of {lengths.steps}")
+        elif job.start is not None:
+            state = begin_after(stepper, job.start, lengths.steps)
+            job.report(
+                f"beginning after step {state.step} of {lengths.steps}, with the state of {job.start.path}"
+            )
         with ExitStack() as stack:
             recorder = _recorder(job, lengths, state.step, stack)
             run = _Run(job, lengths, stepper, state, recorder, stop, checkpoint.path if checkpoint else None)

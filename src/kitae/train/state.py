@@ -109,5 +109,19 @@ def restore(stepper: Stepper, checkpoint: Checkpoint) -> TrainState:
     return state
 
 
+def begin_after(stepper: Stepper, start: Checkpoint, steps: int) -> TrainState:
+    """Fill weights and optimizer from another run's checkpoint; its step counts, its data do not.
+
+    RecipeError when the training would be over by then.
+    """
+    if start.step >= steps:
+        raise RecipeError(
+            f"training.duration: the training ends after step {steps}, and {start.path}, which model.run and "
+            f"model.with_optimizer begin from, is at step {start.step} already; make it longer, or leave "
+            "model.with_optimizer out"
+        )
+    return TrainState(step=restore(stepper, start).step)
+
+
 def _state(saved: Mapping[str, Any]) -> TrainState:
     return TrainState(**{name: saved[name] for name in TrainState.__dataclass_fields__})
