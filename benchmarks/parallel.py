@@ -7,7 +7,8 @@ The two sides of a pair train the same weights on the same rows in the same orde
 and take turns: in a round each makes `--steps` updates while the other waits; who is first changes from round
 to round. The first rounds are not counted. The losses must agree, so that both have done the same work.
 kitae's sides run its real loop. Ratios are of the left side over the right one: below 1, the left is faster
-or smaller. Memory is the peak of the fullest rank.
+or smaller. Memory is the peak of the fullest rank. CPU time, of all ranks together, leaves out waits, and a
+busy machine moves it less.
 
 The pairs are the keys of `PAIRS`, the other part is `saves`. Sides: `one` process; `tp`, tensor parallel;
 `tp-sequence`, with sequence parallelism; `dp`, data parallel; `dp-zero1`, with the optimizer cut; `dp-late`,
@@ -63,7 +64,7 @@ SHAPE = {
 def side_of(name: str, work: Work, options: argparse.Namespace, program: str = "parallel_sides.py") -> Side:
     """Start a side on all cores."""
     ranks = 1 if name == "one" else options.ranks
-    return Side(name, program, work.to_json(), ranks=ranks, threads=options.cores // ranks)
+    return Side(name, program, work.to_json(), ranks=ranks, threads=max(1, options.cores // ranks))
 
 
 def compare(pair: tuple[str, str], work: Work, options: argparse.Namespace) -> list[Side]:
@@ -73,9 +74,10 @@ def compare(pair: tuple[str, str], work: Work, options: argparse.Namespace) -> l
     check_losses(sides)
     left, right = sides
     seconds = spread(ratios(left.seconds(), right.seconds()), 2)
+    cpu = spread(ratios(left.cpu_seconds(), right.cpu_seconds()), 2)
     memory = left.peak_bytes() / right.peak_bytes()
     speed = options.steps * tokens_of(options) / sorted(left.seconds())[options.rounds // 2]
-    print(f"{' / '.join(pair):28} {seconds:28} {memory:6.2f} {speed:12,.0f}", flush=True)
+    print(f"{' / '.join(pair):28} {seconds:28} {cpu:28} {memory:6.2f} {speed:12,.0f}", flush=True)
     return sides
 
 
@@ -137,7 +139,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         work = Work.prepare(Path(folder), model, options, updates=updates)
         pairs = [PAIRS[part] for part in options.only if part in PAIRS]
-        print(f"{'':28} {'time':28} {'memory':>6} {'tokens/s':>12}", flush=True)
+        print(f"{'':28} {'time':28} {'CPU time':28} {'memory':>6} {'tokens/s':>12}", flush=True)
         sides = [side for pair in pairs for side in compare(pair, work, options)]
         cut = {side.name: side for side in sides if "moved" in side.rounds[-1][0] and side.name != "one"}
         if cut:

@@ -73,6 +73,10 @@ class Side:
         """Of each round, those of the slowest rank."""
         return [max(answer["seconds"] for answer in answers) for answers in self.rounds]
 
+    def cpu_seconds(self) -> list[float]:
+        """Of each round, those of all ranks together."""
+        return [sum(answer["cpu_seconds"] for answer in answers) for answers in self.rounds]
+
     def losses(self) -> list[float]:
         """Of each round, the mean over the ranks: some sides know the loss of their own rows alone."""
         return [statistics.mean(answer["loss"] for answer in answers) for answers in self.rounds]

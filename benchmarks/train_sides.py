@@ -114,6 +114,7 @@ class Gate:
         self._steps = steps
         self._begun = 0
         self._start = 0.0
+        self._cpu_start = 0.0
         self.losses: list[float] = []
         self.notes: dict[str, Any] = {}
         """Goes into the answers."""
@@ -125,13 +126,16 @@ class Gate:
                 self._answer()
             if not sys.stdin.readline():
                 sys.exit()
-            self._start = time.perf_counter()
+            self._start, self._cpu_start = time.perf_counter(), time.process_time()
         self._begun += 1
 
     def _answer(self) -> None:
-        seconds = time.perf_counter() - self._start
+        times = {
+            "seconds": time.perf_counter() - self._start,
+            "cpu_seconds": time.process_time() - self._cpu_start,
+        }
         loss = float(np.mean(self.losses[-self._steps :]))
-        say({"seconds": seconds, "peak_bytes": peak_bytes(), "loss": loss, **self.notes})
+        say({**times, "peak_bytes": peak_bytes(), "loss": loss, **self.notes})
 
 
 def peak_bytes() -> int:
