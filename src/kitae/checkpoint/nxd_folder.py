@@ -26,6 +26,7 @@ RANK_NAMES = (
 )
 """Names of a rank's file, or of the folder that holds it as `checkpoint.pt`, in the order that NxD tries."""
 RANK_FOLDER_FILE = "checkpoint.pt"
+_LISTED = 5
 
 
 @dataclass(frozen=True, order=True)
@@ -188,8 +189,8 @@ def _require_grid(folder: Path, ranks: Iterable[Rank]) -> None:
     missing = prod(map(len, sizes)) - len(found)
     if missing:
         due = (Rank(pp, tp, dp) for pp in sizes[0] for tp in sizes[1] for dp in sizes[2])
-        names = [f"({rank})" for rank in islice((rank for rank in due if rank not in found), missing)]
+        names = [f"({rank})" for rank in islice((rank for rank in due if rank not in found), _LISTED)]
         raise WeightsError(
             f"{folder}: {missing} rank files beside the {len(found)} found are missing: those of "
-            f"{listed(names)}; {WAY_OUT}"
+            f"{', '.join(names)}{' and others' * (missing > _LISTED)}; {WAY_OUT}"
         )
