@@ -11,7 +11,7 @@ from kitae.checkpoint.nxd_format import Order
 from kitae.checkpoint.opened import Opened, open_weights
 from kitae.errors import WeightsError
 
-_SHOWN = 20
+_SHOWN = 10
 """Tensors that are told one by one, at most, of each kind of difference."""
 
 

@@ -12,7 +12,13 @@ import torch
 from kitae.checkpoint.convert_targets import Conversion, Target
 from kitae.checkpoint.detect import TITLES, Kind, detect
 from kitae.checkpoint.model_folder import ModelFolder
-from kitae.checkpoint.nxd_format import NxdFormat, Order, QkvKind, needed_kv_multiplier
+from kitae.checkpoint.nxd_format import (
+    NxdFormat,
+    Order,
+    QkvKind,
+    check_allowed,
+    needed_kv_multiplier,
+)
 from kitae.checkpoint.opened import Opened, open_weights
 from kitae.errors import RecipeError, WeightsError
 from kitae.model.config import DecoderConfig
@@ -73,6 +79,7 @@ def decide(source: Path, options: Options) -> tuple[Conversion, list[str]]:
     form = None
     if target == "nxd":
         form, derived = _format(model.decoder_config, options)
+        check_allowed(model.decoder_config, form)
         reasons += derived
     dtype, said = _dtype(opened, model, options)
     optimizer = opened.optimizer() if opened.optimizer is not None and target == "kitae" else None
@@ -142,7 +149,7 @@ def _qkv(options: Options, due: int) -> QkvKind:
 
 
 def _format_reasons(config: DecoderConfig, options: Options, due: int) -> Iterator[str]:
-    heads = f"{config.num_kv_heads} KV heads on {options.tp} ranks"
+    heads = f"{config.num_kv_heads} KV heads on {options.tp} rank{'s' * (options.tp != 1)}"
     if options.kv_multiplier is None:
         yield f"kv-multiplier {due}: {heads}"
     if options.order is None and due > 1:
@@ -150,7 +157,7 @@ def _format_reasons(config: DecoderConfig, options: Options, due: int) -> Iterat
     kind = _qkv(options, due)
     why = {
         "fused": "as --fused-qkv says",
-        "linear": f"{heads}, which only qkv_linear has",
+        "linear": f"{heads} need copies",
         "separate": f"{heads} need no copies; --fused-qkv, or --kv-multiplier 1 for qkv_linear",
     }
     if not options.fused_qkv:

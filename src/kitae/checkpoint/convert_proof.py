@@ -81,9 +81,12 @@ def _prove_logits(
     ours = Side(conversion.config, config, conversion.due, model.tied)
     assert back.config is not None
     theirs = Side(back.config, config, back.source, model.tied)
-    named = ((conversion.opened, "the source's NxD ranks"), (back, "the result's NxD ranks"))
+    named = [(back, "the result's NxD ranks")]
+    if conversion.optimizer is None or conversion.optimizer.masters is None:
+        # Masters are other weights than those of the ranks' models.
+        named.append((conversion.opened, "the source's NxD ranks"))
     ranks = {
-        name: partial(nxd_logits, config, one.source)
+        name: partial(nxd_logits, config, one.source, conversion.dtype)
         for one, name in named
         if isinstance(one.source, NxdSource)
     }

@@ -92,10 +92,10 @@ def _read(folder: Path) -> Record | None:
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs, in words; files only by their names."""
-    found = []
+    found: list[str] = []
     for name in dict.fromkeys([*before, *now]):
         old, new = before.get(name), now.get(name)
-        if old == new:
+        if old == new or (name == "source files" and found):
             continue
         if isinstance(old, dict) and isinstance(new, dict):
             files = [file for file in dict.fromkeys([*old, *new]) if old.get(file) != new.get(file)]

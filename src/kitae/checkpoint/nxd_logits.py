@@ -9,19 +9,43 @@ B prompts, S positions, H hidden, N query heads and G KV heads of a rank, D head
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch.nn import functional as F
 
+from kitae.checkpoint.compare import blocks
 from kitae.checkpoint.nxd import NxdSource
 from kitae.checkpoint.nxd_layout import EMBEDDING, HEAD
-from kitae.checkpoint.torch_archive import StoredTensor
 from kitae.model.config import DecoderConfig
 from kitae.model.rotary import inverse_frequencies, rotary_tables
+from kitae.parallel.layout import Box, Shape
 
-_Files = Mapping[str, StoredTensor]
-"""All tensors of one tensor-parallel rank, of all its stages."""
+
+class _Files:
+    """All tensors of one tensor-parallel rank, of all its stages."""
+
+    def __init__(self, source: NxdSource, tp: int, dtype: torch.dtype | None) -> None:
+        states = (state for rank, state in source.states.items() if rank.tp == tp)
+        self._stored = {key: stored for state in states for key, stored in state.items()}
+        self._dtype = dtype
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._stored
+
+    def shape(self, key: str) -> Shape:
+        """Shape of a tensor."""
+        return self._stored[key].shape
+
+    def read(self, key: str, box: Box | None = None) -> torch.Tensor:
+        """A tensor, or a box of it, in fp32."""
+        values = self._stored[key].read(box)
+        return values.to(self._dtype or values.dtype).float()
+
+    def runs(self, key: str) -> Iterator[tuple[int, torch.Tensor]]:
+        """A tensor in runs of rows: the first row's number, and the rows."""
+        for box in blocks(self._stored[key].info):
+            yield box.start[0], self.read(key, box)
 
 
 _Part = Callable[[_Files, torch.Tensor], torch.Tensor]
@@ -29,10 +53,17 @@ _Part = Callable[[_Files, torch.Tensor], torch.Tensor]
 
 
 def nxd_logits(
-    config: DecoderConfig, source: NxdSource, ids: torch.Tensor, positions: torch.Tensor
+    config: DecoderConfig,
+    source: NxdSource,
+    dtype: torch.dtype | None,
+    ids: torch.Tensor,
+    positions: torch.Tensor,
 ) -> torch.Tensor:
-    """fp32 logits [B, S, V] for ids and positions [B, S]; one tensor of one rank in memory at a time."""
-    ranks = [_files(source, tp) for tp in range(source.format.tp_size)]
+    """fp32 logits [B, S, V] for ids and positions [B, S]; one tensor of one rank in memory at a time.
+
+    With `dtype`, of weights that are rounded to it.
+    """
+    ranks = [_Files(source, tp, dtype) for tp in range(source.format.tp_size)]
     with torch.inference_mode():
         hidden = _embedded(ranks, ids)
         for index in range(config.num_layers):
@@ -40,33 +71,29 @@ def nxd_logits(
             hidden = hidden + layer.sum_over(ranks, layer.attention, hidden)
             hidden = hidden + layer.sum_over(ranks, layer.mlp, hidden)
         hidden = _norm(hidden, ranks[0], "model.norm.weight", config)
-        parts = [F.linear(hidden, _weight(files, HEAD if HEAD in files else EMBEDDING)) for files in ranks]
-        return torch.cat(parts, -1)
+        return torch.cat([part for files in ranks for part in _head(files, hidden)], -1)
 
 
 def _embedded(ranks: Sequence[_Files], ids: torch.Tensor) -> torch.Tensor:
     """Rows of the vocabulary, of which each rank holds a run."""
-    rows, width = ranks[0][EMBEDDING].shape
+    rows, width = ranks[0].shape(EMBEDDING)
     result = torch.zeros(*ids.shape, width)
     for rank, files in enumerate(ranks):
-        here = (ids >= rank * rows) & (ids < (rank + 1) * rows)
-        if here.any():
-            result[here] = _weight(files, EMBEDDING)[ids[here] - rank * rows]
+        for start, values in files.runs(EMBEDDING):
+            own = ids - (rank * rows + start)
+            here = (own >= 0) & (own < len(values))
+            result[here] = values[own[here]]
     return result
 
 
-def _files(source: NxdSource, tp: int) -> _Files:
-    return {
-        key: stored for rank, state in source.states.items() if rank.tp == tp for key, stored in state.items()
-    }
-
-
-def _weight(files: _Files, key: str) -> torch.Tensor:
-    return files[key].read().float()
+def _head(files: _Files, hidden: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The rank's logits; the embedding is the head where there is no other."""
+    for _, rows in files.runs(HEAD if HEAD in files else EMBEDDING):
+        yield F.linear(hidden, rows)
 
 
 def _norm(x: torch.Tensor, files: _Files, key: str, config: DecoderConfig) -> torch.Tensor:
-    return F.rms_norm(x, x.shape[-1:], _weight(files, key), config.rms_norm_eps)
+    return F.rms_norm(x, x.shape[-1:], files.read(key), config.rms_norm_eps)
 
 
 class _Layer:
@@ -99,7 +126,7 @@ class _Layer:
         scores = torch.einsum("bsnd,btnd->bnst", q, k) * config.head_dim**-0.5
         weights = scores.masked_fill(~self._seen, float("-inf")).softmax(-1)
         mixed = torch.einsum("bnst,btnd->bsnd", weights, v).flatten(2)
-        return F.linear(mixed, _weight(files, f"{prefix}o_proj.weight"))
+        return F.linear(mixed, files.read(f"{prefix}o_proj.weight"))
 
     def mlp(self, files: _Files, x: torch.Tensor) -> torch.Tensor:
         """One rank's part: [B, S, H] to [B, S, H]."""
@@ -107,32 +134,32 @@ class _Layer:
         x = _norm(x, files, f"{self._prefix}post_attention_layernorm.weight", self._config)
         both = f"{prefix}gate_up_proj.weight"
         if both in files:
-            gate, up = F.linear(x, _weight(files, both)).chunk(2, -1)
+            gate, up = F.linear(x, files.read(both)).chunk(2, -1)
         else:
-            gate, up = (F.linear(x, _weight(files, f"{prefix}{name}_proj.weight")) for name in ("gate", "up"))
-        return F.linear(F.silu(gate) * up, _weight(files, f"{prefix}down_proj.weight"))
+            gate, up = (F.linear(x, files.read(f"{prefix}{name}_proj.weight")) for name in ("gate", "up"))
+        return F.linear(F.silu(gate) * up, files.read(f"{prefix}down_proj.weight"))
 
     def _qkv(self, files: _Files, prefix: str, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """The rank's query, key and value [B, S, heads x D], wherever it keeps them."""
         for one in ("weight_qkv", "weight"):
             key = f"{prefix}qkv_proj.{one}"
             if key in files:
-                return self._split(F.linear(x, _weight(files, key)), files, prefix)
+                return self._split(F.linear(x, files.read(key)), files, prefix)
         if f"{prefix}q_proj.weight" not in files:
-            return [F.linear(x, _weight(files, f"{prefix}qkv_proj.weight_{name}")) for name in "qkv"]
+            return [F.linear(x, files.read(f"{prefix}qkv_proj.weight_{name}")) for name in "qkv"]
         biases = [f"{prefix}{name}_proj.bias" for name in "qkv"]
         return [
             F.linear(
                 x,
-                _weight(files, f"{prefix}{name}_proj.weight"),
-                _weight(files, bias) if bias in files else None,
+                files.read(f"{prefix}{name}_proj.weight"),
+                files.read(bias) if bias in files else None,
             )
             for name, bias in zip("qkv", biases, strict=True)
         ]
 
     def _split(self, fused: torch.Tensor, files: _Files, prefix: str) -> Sequence[torch.Tensor]:
         """Query rows are as many as o_proj has columns; key and value share the rest."""
-        query = files[f"{prefix}o_proj.weight"].shape[1]
+        query = files.shape(f"{prefix}o_proj.weight")[1]
         rest = (fused.shape[-1] - query) // 2
         return fused.split_with_sizes((query, rest, rest), -1)
 

@@ -168,7 +168,7 @@ def _open_hf(found: Detected, hints: Hints) -> Opened:
     return Opened(
         folder,
         found.kind,
-        f"{TITLES[found.kind]}, {len(files)} file{'s' * (len(files) > 1)}",
+        f"{TITLES[found.kind]}, {_files(len(files))}",
         source,
         own,
         generation_config=_json_beside(folder / "-", "generation_config.json"),
@@ -243,7 +243,7 @@ def _open_kitae(found: Detected, hints: Hints) -> Opened:
     return Opened(
         path,
         found.kind,
-        f"{TITLES[found.kind]}, {len(manifest.files)} files",
+        f"{TITLES[found.kind]}, {_files(len(manifest.files))}",
         checkpoint.source("weights"),
         manifest.config,
         config_from="its manifest",
@@ -306,6 +306,10 @@ def _nxd_optimizer(source: NxdSource) -> Optimizer:
         check_replicas=found.check_replicas,
         notes=found.notes,
     )
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'s' * (count != 1)}"
 
 
 def _json_beside(path: Path, name: str) -> Config | None:
