@@ -15,11 +15,12 @@ import torch
 
 from kitae.checkpoint.coverage import intersect, listed, within
 from kitae.checkpoint.pipe import TensorInfo
+from kitae.checkpoint.torch_archive import blocks
 from kitae.errors import WeightsError
 from kitae.parallel.assembly import full_box
 from kitae.parallel.layout import Box, ParameterLayout, Shape
 
-_COMPARED_BYTES = 64 << 20
+_COMPARED_BYTES = 4 << 20
 
 
 class LocalTensor(Protocol):
@@ -30,8 +31,8 @@ class LocalTensor(Protocol):
         """Shape and dtype."""
         ...
 
-    def read(self, box: Box | None = None) -> torch.Tensor:
-        """A box of it, in memory of its own."""
+    def read_into(self, box: Box, target: torch.Tensor) -> None:
+        """Fill a tensor of the box's shape with a box of it."""
         ...
 
 
@@ -54,13 +55,17 @@ class _Part:
     local: Box
     tensor: LocalTensor
 
+    def read_into(self, box: Box, target: torch.Tensor) -> None:
+        """Fill a tensor with a box of the full tensor that lies in this part."""
+        starts = zip(box.start, self.full.start, self.local.start, strict=True)
+        start = tuple(wanted - full + here for wanted, full, here in starts)
+        self.tensor.read_into(Box(start, box.shape), target)
+
     def read(self, box: Box) -> torch.Tensor:
-        """Values of a box of the full tensor that lies in this part."""
-        start = tuple(
-            wanted - full + here
-            for wanted, full, here in zip(box.start, self.full.start, self.local.start, strict=True)
-        )
-        return self.tensor.read(Box(start, box.shape))
+        """The same in memory of its own."""
+        result = torch.empty(box.shape, dtype=self.tensor.info.dtype)
+        self.read_into(box, result)
+        return result
 
 
 class GatheredSource:
@@ -84,16 +89,14 @@ class GatheredSource:
         return self._infos
 
     def read(self, name: str, box: Box | None = None) -> torch.Tensor:
-        """The box of a tensor, in memory of its own; beside it, one rank's part of it is held at a time."""
+        """The box of a tensor, in memory of its own; hardly anything is held beside it."""
         info = self._infos[name]
         wanted = box or Box.whole(info.shape)
         result = torch.empty(wanted.shape, dtype=info.dtype)
         for held, (part, *_) in self._parts[name].items():
             shared = intersect(held, wanted)
-            if shared == wanted:
-                return part.read(wanted)
             if shared is not None:
-                result[within(shared, wanted)] = part.read(shared)
+                part.read_into(shared, result[within(shared, wanted)])
         return result
 
     def check_replicas(self) -> None:
@@ -133,8 +136,12 @@ def _parts(holding: Holding) -> Iterator[tuple[str, Shape, _Part]]:
 
 
 def _require_same(name: str, first: _Part, other: _Part) -> None:
-    for box in _blocks(first.full, first.tensor.info.dtype.itemsize):
+    rows, rest = first.full.shape[0], first.full.shape[1:]
+    for start, count in blocks(rows, prod(rest) * first.tensor.info.dtype.itemsize, _COMPARED_BYTES):
+        box = Box((first.full.start[0] + start, *first.full.start[1:]), (count, *rest))
         ours, theirs = first.read(box), other.read(box)
+        if torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8)):
+            continue
         same = (ours.view(torch.uint8) == theirs.view(torch.uint8)).reshape(*ours.shape, -1).all(-1)
         if not same.all():
             at = tuple((~same).nonzero()[0].tolist())
@@ -144,11 +151,3 @@ def _require_same(name: str, first: _Part, other: _Part) -> None:
                 f"different values, the first at {where}: {ours[at].item():.7g} and {theirs[at].item():.7g}; "
                 "their copies must be equal, and kitae does not average them: take another checkpoint"
             )
-
-
-def _blocks(box: Box, itemsize: int) -> Iterator[Box]:
-    """A box in runs of rows that are not large."""
-    rows = max(1, _COMPARED_BYTES // (itemsize * max(1, prod(box.shape[1:]))))
-    for first in range(0, box.shape[0], rows):
-        count = min(rows, box.shape[0] - first)
-        yield Box((box.start[0] + first, *box.start[1:]), (count, *box.shape[1:]))

@@ -44,18 +44,15 @@ class Chunks:
         """Its shape without padding, and its dtype."""
         return TensorInfo(self.shape, self.parts[0].dtype)
 
-    def read(self, box: Box | None = None) -> torch.Tensor:
-        """A box of it, in memory of its own, out of the chunks that the box meets."""
-        box = box or Box.whole(self.shape)
+    def read_into(self, box: Box, target: torch.Tensor) -> None:
+        """Fill a tensor with a box of it, out of the chunks that the box meets."""
         begin, end = box.start[0], box.start[0] + box.shape[0]
-        result = torch.empty(box.shape, dtype=self.parts[0].dtype)
         for number, part in enumerate(self.parts):
             first = number * part.shape[0]
             low, high = max(begin, first), min(end, first + part.shape[0])
             if low < high:
                 run = Box((low - first, *box.start[1:]), (high - low, *box.shape[1:]))
-                result[low - begin : high - begin] = part.read(run)
-        return result
+                part.read_into(run, target[low - begin : high - begin])
 
 
 @dataclass(frozen=True)

@@ -88,12 +88,6 @@ def open_pickled(path: Path) -> Any:
         raise WeightsError(f"{path} holds a broken or manipulated pickle ({error}); {WAY_OUT}") from error
 
 
-def load_pickled(path: Path, *, mmap: bool = True) -> Any:
-    """As `open_pickled`, with real tensors: maps of the file, or copies in memory."""
-    read = StoredTensor.mapped if mmap else StoredTensor.read
-    return replaced(path, open_pickled(path), StoredTensor, read)
-
-
 def replaced(path: Path, value: Any, kind: type, new: Callable[[Any], Any]) -> Any:
     """`value` of `path` with each object of `kind` in its containers replaced; WeightsError if too deep."""
     seen: dict[int, Any] = {}

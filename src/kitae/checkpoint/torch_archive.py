@@ -1,19 +1,21 @@
 """The zip archive that torch.save writes: where its records are, and tensors read from it a box at a time.
 
-Nothing is unpickled here, and no file is held open: a tensor is a place in a file, and reading a box of it
-reads the rows that the box meets into memory of its own.
+Nothing is unpickled here, and no file is held open: a tensor is a place in a file. It is read with calls of
+the system, not mapped, so that what was read does not count as memory of the process.
 """
 
 from __future__ import annotations
 
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import FileIO
+from itertools import accumulate
 from math import prod
+from operator import mul
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from kitae.checkpoint.pipe import TensorInfo
@@ -23,6 +25,8 @@ from kitae.parallel.layout import Box, Shape
 WAY_OUT = "copy the checkpoint again from where it was made, or take an earlier one"
 _LOCAL_HEADER_BYTES = 30
 _MAX_PICKLE_BYTES = 256 << 20
+_BLOCK_BYTES = 4 << 20
+"""Small enough that the memory is used again, for new pages are slower than the copying."""
 
 
 @dataclass(frozen=True)
@@ -49,39 +53,71 @@ class StoredTensor:
         return TensorInfo(self.shape, self.dtype)
 
     def read(self, box: Box | None = None) -> torch.Tensor:
-        """The box (all by default), in memory of its own; of the file only the rows that it meets."""
+        """The box (all by default), in memory of its own."""
         box = box or Box.whole(self.shape)
+        result = torch.empty(box.shape, dtype=self.dtype)
+        self.read_into(box, result)
+        return result
+
+    def read_into(self, box: Box, target: torch.Tensor) -> None:
+        """Fill a tensor of the box's shape; of the file, only the rows that the box meets are read."""
         if not prod(box.shape):
-            return torch.empty(box.shape, dtype=self.dtype)
-        if not self.shape:
-            return self._elements(0, 1).reshape(())
-        first, rows = box.start[0], box.shape[0]
-        shape = (rows, *self.shape[1:])
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, self.stride, strict=True))
-        part = self._elements(first * self.stride[0], extent).as_strided(shape, self.stride)
-        return part[(slice(None), *box.slices()[1:])].contiguous()
-
-    def mapped(self) -> torch.Tensor:
-        """The tensor as a private map of the file: pages are read when they are looked at."""
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
-        if not prod(self.shape) or self.start % self.dtype.itemsize:
-            return self.read()
-        mapped = np.memmap(self.path, np.uint8, "c", self.start, (extent * self.dtype.itemsize,))
-        return torch.from_numpy(mapped).view(self.dtype).as_strided(self.shape, self.stride)
-
-    def _elements(self, first: int, count: int) -> torch.Tensor:
-        """A run of elements as they lie in the file."""
-        values = torch.empty(count, dtype=self.dtype)
-        left = memoryview(values.view(torch.uint8).numpy().data)
+            return
         with self.path.open("rb", buffering=0) as file:
-            file.seek(self.start + first * self.dtype.itemsize)
-            # A single call of the system reads at most 2 GiB.
-            while left:
-                count = file.readinto(left) or 0
-                if not count:
-                    raise WeightsError(f"{self.path} ends before its tensors do; {WAY_OUT}")
-                left = left[count:]
-        return values
+            if not self.shape:
+                self._fill(file, 0, target.view(1))
+            elif self._in_rows():
+                self._read_rows(file, box, target)
+            else:
+                target.copy_(self._strided(file, box))
+
+    def _in_rows(self) -> bool:
+        """Whether elements lie in the file as in a contiguous tensor; strides of single entries don't matter."""
+        due = list(accumulate((1, *self.shape[:0:-1]), mul))[::-1]
+        return all(
+            size == 1 or here == step for size, here, step in zip(self.shape, self.stride, due, strict=True)
+        )
+
+    def _read_rows(self, file: FileIO, box: Box, target: torch.Tensor) -> None:
+        """Row by row straight into place where rows are whole, else through a little memory of its own."""
+        width = prod(self.shape[1:])
+        straight = box.shape[1:] == self.shape[1:] and target.is_contiguous()
+        columns = box.slices()[1:]
+        for first, count in blocks(box.shape[0], width * self.dtype.itemsize, _BLOCK_BYTES):
+            rows = target[first : first + count]
+            values = rows if straight else torch.empty((count, *self.shape[1:]), dtype=self.dtype)
+            self._fill(file, (box.start[0] + first) * width, values.view(-1))
+            if not straight:
+                rows.copy_(values[(slice(None), *columns)])
+
+    def _strided(self, file: FileIO, box: Box) -> torch.Tensor:
+        shape = (box.shape[0], *self.shape[1:])
+        values = torch.empty(_extent(shape, self.stride), dtype=self.dtype)
+        self._fill(file, box.start[0] * self.stride[0], values)
+        return values.as_strided(shape, self.stride)[(slice(None), *box.slices()[1:])]
+
+    def _fill(self, file: FileIO, first: int, values: torch.Tensor) -> None:
+        """Read a run of elements, as they lie in the file, into a contiguous tensor of one dimension."""
+        left = memoryview(values.view(torch.uint8).numpy().data)
+        file.seek(self.start + first * self.dtype.itemsize)
+        # A single call of the system reads at most 2 GiB.
+        while left:
+            count = file.readinto(left)
+            if not count:
+                raise WeightsError(f"{self.path} ends before its tensors do; {WAY_OUT}")
+            left = left[count:]
+
+
+def blocks(rows: int, row_bytes: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """First row and number of rows of runs that are not larger than `most_bytes`, unless a row is."""
+    size = max(1, most_bytes // max(1, row_bytes))
+    for first in range(0, rows, size):
+        yield first, min(size, rows - first)
+
+
+def _extent(shape: Shape, stride: Shape) -> int:
+    """Elements from the first to the last one of a tensor that is not empty."""
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 class TorchArchive:
