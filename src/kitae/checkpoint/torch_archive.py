@@ -72,7 +72,7 @@ class StoredTensor:
                 target.copy_(self._strided(file, box))
 
     def _in_rows(self) -> bool:
-        """Whether elements lie in the file as in a contiguous tensor; strides of single entries don't matter."""
+        """Whether elements lie as in a contiguous tensor; strides of single entries do not matter."""
         due = list(accumulate((1, *self.shape[:0:-1]), mul))[::-1]
         return all(
             size == 1 or here == step for size, here, step in zip(self.shape, self.stride, due, strict=True)
