@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from ranks import run_ranks
 from torch import nn
 
 from kitae.backend.group import ALONE
+from kitae.parallel.buckets import ReturnRows
 from kitae.parallel.data_parallel import DataParallel, packed
 from kitae.parallel.gradients import plain_layouts
 from kitae.parallel.shares import Shares
@@ -143,6 +145,31 @@ def test_buckets_start_in_reverse_order_as_soon_as_they_are_full():
         assert seen == [(0, 1), (0, 2), (0, 3), (2, 4)]
         assert shared
         assert total == 2 * 20
+
+
+def alive_at_results(mesh):
+    """Buckets that are still there whenever the results of one are made, and whether they hold sums."""
+    made, seen = [], []
+    init, results = ReturnRows.__init__, ReturnRows.results
+
+    def noted(self, *arguments):
+        made.append(weakref.ref(self))
+        init(self, *arguments)
+
+    def counted(self):
+        there = [one() for one in made if one() is not None]
+        seen.append((len(there), any("_sums" in vars(one) for one in there)))
+        return results(self)
+
+    ReturnRows.__init__, ReturnRows.results = noted, counted
+    _, data = replicas(mesh, nn.Linear(4, 3), zero1=False, wire_dtype=torch.bfloat16, bucket_bytes=8)
+    data.finish({"weight": torch.ones(3, 4), "bias": torch.ones(3)})
+    return seen
+
+
+def test_buckets_go_one_after_the_other():
+    """Sums that came back in bf16 make room for fp32."""
+    assert run_ranks(2, alive_at_results) == [[(2, False), (1, False)]] * 2
 
 
 def gathered(mesh):

@@ -120,6 +120,7 @@ class ReturnRows(ScatterRows):
         """Send on the sums of the own rows."""
         super().receive()
         sums = self._sums.to(self._wire_dtype)
+        del self._sums
         self._whole = sums.new_empty(self._group.size, len(sums))
         self._pending = self._group.start_all_gather(self._whole.view(-1), sums)
 

@@ -114,7 +114,7 @@ class _Round:
         self._bucket_of = {name: index for index, names in enumerate(buckets) for name in names}
         self._missing = [set(names) for names in buckets]
         self._open: dict[int, Exchange] = {}
-        self._started: list[Exchange] = []
+        self._started: deque[Exchange] = deque()
         self._received = 0
 
     def put(self, name: str, gradient: torch.Tensor) -> None:
@@ -133,7 +133,10 @@ class _Round:
                 self.put(name, sums[name])
             self._start_next()
         self._receive_but(0)
-        return {name: one for bucket in self._started for name, one in bucket.results().items()}
+        results: dict[str, torch.Tensor] = {}
+        while self._started:  # what a bucket came in goes before the results of the next one are made
+            results.update(self._started.popleft().results())
+        return results
 
     def _at(self, index: int) -> Exchange:
         if index not in self._open:
