@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from kitae.errors import DataError, KitaeError, StorageError, TrainingError
+from kitae.launch import watchdog
 from kitae.launch.agent import Agent
 from kitae.launch.local import launch_ranks
 from kitae.launch.order import Launch
@@ -105,6 +106,16 @@ def test_files_in_the_current_folder_are_not_taken_for_modules(
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     launch_ranks("rank_works:add", {"folder": str(tmp_path)}, launch(tmp_path))
     assert (tmp_path / "here-1").exists()
+
+
+def test_ranks_that_hang_before_their_first_word_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Such as by a file system that does not answer while Python starts."""
+    (tmp_path / "sitecustomize.py").write_text("import os, time\nif 'RANK' in os.environ: time.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(watchdog, "START_S", 1.0)
+    with pytest.raises(TrainingError, match=r"rank 0 .* in its start.* and rank 1 .* in its start"):
+        launch_ranks("rank_works:add", {"folder": str(tmp_path)}, launch(tmp_path, timeout_s=1.0))
+    assert workers() == []
 
 
 def test_processes_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

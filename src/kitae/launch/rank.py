@@ -22,6 +22,7 @@ class Rank:
         self.number = number
         self._reader = HeartbeatReader(order.heartbeat(number))
         self._outcome_path = order.outcome(number)
+        self._order = str(order.path)
         self._process: psutil.Process | None = None
         self._told = False
         self.pid = 0
@@ -78,10 +79,21 @@ class Rank:
             self._send(signal.SIGUSR2)
 
     def kill(self) -> None:
-        """End it at once."""
-        if self.look() is not None and self._process is not None:
-            self.killed = True
+        """End it at once, also when it has not said its number yet."""
+        if self.look() is None:
+            return
+        self._process = self._process or self._find()
+        if self._process is not None:
+            self.pid, self.killed = self._process.pid, True
             self._send(signal.SIGKILL)
+
+    def _find(self) -> psutil.Process | None:
+        """Look among the children for the one that was started as this rank."""
+        for one in psutil.Process().children():
+            with suppress(psutil.Error):  # it ends meanwhile
+                if self._order in one.cmdline() and one.environ().get("RANK") == str(self.number):
+                    return one
+        return None
 
     def _send(self, number: signal.Signals) -> None:
         assert self._process is not None
