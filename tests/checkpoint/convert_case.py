@@ -89,3 +89,9 @@ def die_at(count: int) -> None:
         return read(self, *given)
 
     Counting.read = counted  # type: ignore[method-assign]
+
+
+def convert_and_die(source: Path, target: Path, count: int, options: dict[str, Any]) -> None:
+    """A conversion that does not come to its end."""
+    die_at(count)
+    converted(source, target, proof="values", **options)
