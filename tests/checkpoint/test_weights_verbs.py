@@ -19,6 +19,7 @@ def out(capsys):
     """Runs a command line; its code and its lines."""
 
     def run(*words):
+        capsys.readouterr()
         code = kitae(*words)
         streams = capsys.readouterr()
         return code, [*streams.out.splitlines(), *streams.err.splitlines()]
