@@ -16,3 +16,9 @@ def test_draws_on_a_terminal_only(monkeypatch):
         with progress("prepare", 2048) as advance:
             advance(1024)
         assert ("prepare" in stream.getvalue()) == drawn
+
+
+def test_draws_nowhere_when_the_stream_was_closed_before_the_start(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with progress("prepare", 2048) as advance:
+        advance(1024)

@@ -169,6 +169,8 @@ def test_the_live_line_is_redrawn_in_place():
 def test_the_display_goes_by_the_terminal(monkeypatch, terminal, kind):
     monkeypatch.setattr("sys.stderr", type("Stream", (io.StringIO,), {"isatty": lambda self: terminal})())
     assert isinstance(display(print), kind)
+    monkeypatch.setattr("sys.stderr", None)  # closed before the start
+    assert isinstance(display(print), PlainDisplay)
 
 
 def test_clock():

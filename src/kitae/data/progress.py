@@ -10,7 +10,7 @@ from contextlib import contextmanager
 @contextmanager
 def progress(label: str, num_bytes: int | None) -> Iterator[Callable[[int], None]]:
     """Give a function that is told of bytes done; it draws when stderr is a terminal, else does nothing."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():  # None where it was closed before the start
         yield lambda done: None
         return
     from rich.console import Console

@@ -100,7 +100,12 @@ class LiveDisplay:
 
 def display(report: Report) -> Display:
     """Choose by whether standard error is a terminal."""
-    return LiveDisplay(Console(stderr=True)) if sys.stderr.isatty() else PlainDisplay(report)
+    return LiveDisplay(Console(stderr=True)) if _on_terminal() else PlainDisplay(report)
+
+
+def _on_terminal() -> bool:
+    # There is no stream where it was closed before the start, as some schedulers do.
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def clock(seconds: float) -> str:
