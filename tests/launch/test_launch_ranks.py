@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import multiprocessing
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
+from ranks import PRELOADED
 
 from kitae.errors import DataError, KitaeError, StorageError, TrainingError
 from kitae.launch import watchdog
@@ -71,6 +74,29 @@ def test_the_first_error_is_raised_as_what_it_was(tmp_path: Path, capfd: pytest.
     assert str(error) == "rank 1: row 7 is broken"
     output = capfd.readouterr()
     assert (output.out, output.err) == ("", "")
+    assert "DataError: row 7 is broken" in (tmp_path / "logs/rank-1.log").read_text()
+
+
+def start_closed(folder: Path) -> None:
+    """What a scheduler that closes all streams starts; how it ended goes into a file."""
+    for number in range(3):
+        os.close(number)
+    sys.stdin = sys.stdout = sys.stderr = None
+    try:
+        launch_ranks("rank_works:fail", {"folder": str(folder), "rank": 1, "how": "error"}, launch(folder))
+    except KitaeError as error:
+        (folder / "ending").write_text(f"{type(error).__name__}: {error}")
+    os._exit(0)
+
+
+def test_an_error_is_told_though_standard_streams_are_closed(tmp_path: Path):
+    """A log with the number of one of them would be taken for it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    process = context.Process(target=start_closed, args=(tmp_path,))
+    process.start()
+    process.join(60)
+    assert (tmp_path / "ending").read_text() == "DataError: rank 1: row 7 is broken"
     assert "DataError: row 7 is broken" in (tmp_path / "logs/rank-1.log").read_text()
 
 

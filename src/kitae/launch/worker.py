@@ -39,6 +39,7 @@ def main() -> None:
     The process leaves without the interpreter's own end, which would wait for threads of a transport whose
     peers may be gone.
     """
+    _fill_standard_streams()
     order, rank = Order.read(Path(sys.argv[1])), int(os.environ["RANK"])
     _take_stops_later()
     die_with(order.parent)
@@ -54,6 +55,13 @@ def main() -> None:
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(outcome.exit_code)
+
+
+def _fill_standard_streams() -> None:
+    """Keep 0, 1 and 2 from becoming the numbers of other files, where they were closed before the start."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
 
 
 def _take_stops_later() -> None:
