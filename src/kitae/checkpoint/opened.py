@@ -131,13 +131,15 @@ def _with_config(opened: Opened, given: tuple[Config, Path] | None) -> Opened:
     config, path = given
     if opened.config is not None:
         _require_same(opened, config, path)
-    beside = _json_beside(path, "generation_config.json")
+    tokenizer = None if opened.tokenizer else tokenizer_beside(path.parent)
+    said = [f"tokenizer: from {path.parent}, where the config.json is"] if tokenizer else []
     return replace(
         opened,
         config=config,
         config_from=f"--config {path}",
-        generation_config=opened.generation_config or beside,
-        tokenizer=opened.tokenizer or tokenizer_beside(path.parent),
+        generation_config=opened.generation_config or _json_beside(path, "generation_config.json"),
+        tokenizer=opened.tokenizer or tokenizer,
+        notes=[*opened.notes, *said],
     )
 
 
