@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -16,6 +17,7 @@ import psutil
 from ranks import PRELOADED
 
 from kitae.launch.order import Launch
+from kitae.storage.lock import exclusive
 
 DEADLINE_S = 60.0
 
@@ -115,7 +117,14 @@ def test_a_second_interrupt_ends_everything_at_once(tmp_path: Path):
 
 
 def test_ranks_end_with_the_process_that_started_them(tmp_path: Path):
+    """And what it leaves goes with the next start, but not what somebody works with."""
     with started(tmp_path) as process:
         until(lambda: (tmp_path / "trains-1").exists())
         process.kill()
     assert not (tmp_path / "ending").exists()
+    (left,) = tmp_path.glob("kitae-ranks-*")
+    busy = shutil.copytree(left, left.with_name(f"{left.name}-busy"))
+    with exclusive(busy / "lock"), started(tmp_path) as process:
+        until(lambda: not left.exists())
+        os.kill(process.pid, signal.SIGTERM)
+    assert [*tmp_path.glob("kitae-ranks-*")] == [busy]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from kitae.launch.heartbeat import make_heartbeat
 from kitae.launch.order import Launch, Order
 from kitae.launch.stops import Stops
 from kitae.launch.supervisor import Supervisor
+from kitae.storage.lock import exclusive
 
 LOOK_S = 0.2
 """How often the ranks are looked at."""
+_LOCK = "lock"
 
 
 def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> None:
@@ -29,7 +33,7 @@ def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> No
     `TrainingError` for a rank that died or got stuck), `StoppedError` after a stop signal, which is passed on
     to the ranks, and KeyboardInterrupt after a second Ctrl-C, which ends them at once.
     """
-    with _folder() as folder, Stops() as stops:
+    with _folder(launch.logs) as folder, Stops() as stops:
         order = Order(launch, entry, arguments, os.getpid(), folder)
         _lay_out(order)
         agent = Agent(order)
@@ -52,14 +56,28 @@ def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> No
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
-    """Where ranks leave their heartbeats and outcomes."""
+def _folder(logs: Path) -> Iterator[Path]:
+    """Where ranks leave their heartbeats and outcomes; one that a killed start of theirs left goes first.
+
+    Its name begins with a hash of the logs' folder, so that each run looks after its own. It is locked, for
+    containers may share the temporary folder and call different runs the same.
+    """
+    prefix = f"kitae-ranks-{hashlib.sha256(os.fsencode(logs.absolute())).hexdigest()[:12]}-"
     try:
-        folder = tempfile.TemporaryDirectory(prefix="kitae-ranks-", ignore_cleanup_errors=True)
+        for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+            _remove(left)
+        folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
     except OSError as error:
         raise StorageError(f"cannot make a temporary folder: {error.strerror}; set TMPDIR") from error
-    with folder as name:
+    with folder as name, exclusive(Path(name) / _LOCK):
         yield Path(name)
+
+
+def _remove(folder: Path) -> None:
+    """Remove it if nobody works with it."""
+    with suppress(OSError), exclusive(folder / _LOCK, wait=False) as held:
+        if held:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lay_out(order: Order) -> None:
