@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from kitae.errors import RecipeError, StorageError
 from kitae.recipe.resolve import dump_resolved
 from kitae.stages.files import key_of, read_json
 from kitae.stages.importing import import_key
-from kitae.stages.job import LEARNING, Job, keep_tokenizer
+from kitae.stages.job import LEARNING, Job, Report, keep_tokenizer
 from kitae.stages.report import Log
 from kitae.stages.run_folder import RunFolder
 from kitae.stages.sampling import sample_once
@@ -66,7 +67,7 @@ def _train_here(job: Job, key: str) -> dict[str, Any]:
     from kitae.parallel.mesh import Mesh
     from kitae.train.loop import train
 
-    training = _train_job(job, key, Mesh())
+    training = _train_job(job, key, Mesh(), job.report)
     sample_once(job, lambda: training.decoder, "before", key)
     result = train(training)
 
@@ -113,12 +114,13 @@ def train_rank(run_folder: str, key: str, mesh: Mesh) -> None:
     from kitae.stages.job import open_job
     from kitae.train.loop import train
 
+    # Where the model and the text are, the starting process has said.
+    job = open_job(Path(run_folder), report=lambda line: None)
     log = Log()
-    job = open_job(Path(run_folder), report=log)
     if mesh.leads:
         log.attach(job.run.log)
     mesh.meter.observer.touch("loading weights and data")
-    train(_train_job(job, key, mesh))
+    train(_train_job(job, key, mesh, log))
 
 
 def store_of(job: Job, control: Group | None = None) -> CheckpointStore:
@@ -201,7 +203,8 @@ def _start_with_optimizer(job: Job) -> Checkpoint | None:
     return open_checkpoint(job.start_checkpoint) if job.recipe.model.with_optimizer else None
 
 
-def _train_job(job: Job, key: str, mesh: Mesh) -> TrainJob:
+def _train_job(job: Job, key: str, mesh: Mesh, report: Report) -> TrainJob:
+    """What the loop trains. `report` is told of the training, the job's own of what comes before it."""
     from kitae.backend.table import select
     from kitae.parallel.region import region_of
     from kitae.train.job import TrainJob
@@ -217,12 +220,12 @@ def _train_job(job: Job, key: str, mesh: Mesh) -> TrainJob:
         heldout=data.heldout,
         recipe=job.recipe,
         recipe_hash=key,
-        store=store_of(job, mesh.control),
+        store=store_of(replace(job, report=report), mesh.control),
         folder=job.run.path,
         backend=backend,
         model_config=start.config,
         data_key=data.key,
-        report=job.report,
+        report=report,
         mesh=mesh,
     )
 
