@@ -26,6 +26,16 @@ def test_train_stops_before_the_export(case: Path):
     assert not (case / "runs/tiny/export").exists()
 
 
+def test_torchrun_is_not_needed(case: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert kitae("train", "recipe.yaml") == 2
+    assert "torchrun started this 2 times, but kitae starts its processes itself" in capsys.readouterr().err
+    assert not (case / "runs").exists()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert kitae("plan", "recipe.yaml") == 0
+
+
 def test_plan_says_the_exact_bytes(case: Path, capsys: pytest.CaptureFixture):
     assert kitae("plan", "recipe.yaml") == 0
     plan = json.loads((case / "runs/tiny/plan.json").read_text())

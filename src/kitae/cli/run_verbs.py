@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -85,11 +86,24 @@ def _open(recipe: Path, changes: list[str]) -> Job:
 def _run_stages(recipe: Path, changes: list[str], last: str, start_over: bool) -> Job:
     from kitae.stages.pipeline import run_stages
 
+    _refuse_launcher()
     job = _open(recipe, changes)
     if start_over:
         job = _set_aside(job, recipe, changes)
     run_stages(job, last)
     return job
+
+
+def _refuse_launcher() -> None:
+    """Raise `RecipeError` in a process of torchrun: all would do the same work in the same folder."""
+    from kitae.errors import RecipeError
+
+    processes = os.environ.get("WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" in os.environ and processes != "1":
+        raise RecipeError(
+            f"torchrun started this {processes} times, but kitae starts its processes itself: leave torchrun "
+            "out, and set parallel.data_parallel_size or parallel.tensor_parallel_size"
+        )
 
 
 def _set_aside(job: Job, recipe: Path, changes: list[str]) -> Job:
