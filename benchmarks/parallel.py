@@ -88,13 +88,13 @@ def tokens_of(options: argparse.Namespace) -> int:
 
 def show_traffic(sides: Mapping[str, Side]) -> None:
     """Bytes of the last update, which have to be those of the closed form on every rank."""
-    print("\nbytes given to collectives in an update, by rank 0; over the control group in a round's update")
+    print("\nbytes that rank 0 gives to collectives in an update")
     for name, side in sides.items():
         for answer in side.rounds[-1]:
             assert answer["moved"] == answer["expected"], f"{name}: {answer}"
         first = side.rounds[-1][0]
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in first["moved"].items())
-        print(f"{name:12} {kinds}: as in closed form; {first['control']:,.0f} over the control group")
+        print(f"{name:12} {kinds}: as in closed form; control {first['control']:,.0f}")
 
 
 def saves(name: str, work: Work, options: argparse.Namespace) -> None:
@@ -139,7 +139,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         work = Work.prepare(Path(folder), model, options, updates=updates)
         pairs = [PAIRS[part] for part in options.only if part in PAIRS]
-        print(f"{'':28} {'time':28} {'CPU time':28} {'memory':>6} {'tokens/s':>12}", flush=True)
+        if pairs:
+            print(f"{'':28} {'time':28} {'CPU time':28} {'memory':>6} {'tokens/s':>12}", flush=True)
         sides = [side for pair in pairs for side in compare(pair, work, options)]
         cut = {side.name: side for side in sides if "moved" in side.rounds[-1][0] and side.name != "one"}
         if cut:
