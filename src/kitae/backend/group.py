@@ -24,6 +24,33 @@ _REDUCE_SCATTER: Callable[..., Any] = (
 _OPERATIONS: dict[Reduction, Any] = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
 
+def _reduce_scatter(
+    output: torch.Tensor, tensor: torch.Tensor, group: dist.ProcessGroup, **options: Any
+) -> Any:
+    """Begin the transport's own; on gloo, whose own takes 1.5 times as long, exchange parts and sum them."""
+    if dist.get_backend(group) != "gloo":
+        return _REDUCE_SCATTER(output, tensor, op=dist.ReduceOp.SUM, group=group, **options)
+    parts = torch.empty_like(tensor).view(dist.get_world_size(group), *output.shape)
+    return _Exchanged(dist.all_to_all_single(parts, tensor, group=group, **options), parts, output)
+
+
+@dataclass(frozen=True)
+class _Exchanged:
+    """Every rank's part of what this one keeps, on its way."""
+
+    work: Any
+    parts: torch.Tensor
+    output: torch.Tensor
+
+    def wait(self) -> None:
+        """Sum the parts, in fp32 where they hold fewer digits."""
+        self.work.wait()
+        dtype = (
+            torch.promote_types(self.parts.dtype, torch.float32) if self.parts.is_floating_point() else None
+        )
+        self.output.copy_(self.parts.sum(0, dtype=dtype))
+
+
 class Pending(Protocol):
     """A collective that was begun."""
 
@@ -122,9 +149,7 @@ class Group:
 
     def start_reduce_scatter(self, output: torch.Tensor, tensor: torch.Tensor) -> Pending:
         """Begin `reduce_scatter` into the contiguous `output`."""
-        return self._start(
-            "reduce_scatter", _REDUCE_SCATTER, output, tensor.contiguous(), op=dist.ReduceOp.SUM
-        )
+        return self._start("reduce_scatter", _reduce_scatter, output, tensor.contiguous())
 
     def start_all_to_all(self, output: torch.Tensor, tensor: torch.Tensor) -> Pending:
         """Begin to give rank r row r of a tensor [size, n]; row r of contiguous `output` is from rank r."""
