@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LIMIT = 1e-4
 WHOLE_BYTES = 1_000_000_000
 """Up to this size a Hugging Face folder is also loaded whole, as anybody will load it."""
-PROMPTS, LENGTH = 3, 24
+PROMPTS, LENGTH = 3, 16
 Logits = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Gives fp32 logits [B, S, V] for ids and positions [B, S]."""
 

@@ -1,7 +1,7 @@
 """Logits of a model that need not fit into memory: embedding, layer after layer, head in runs of rows.
 
 B prompts, S positions, H hidden, V vocabulary. The same is done by kitae's layers and by transformers' own
-forward pass, whose layers have no memory but while they compute.
+forward pass, whose matrices have no memory but while they are multiplied with.
 """
 
 from __future__ import annotations
@@ -66,11 +66,12 @@ def stock_logits(
     """Logits [B, S, V] of transformers' layers, computed in `dtype`; ProofError when names do not fit."""
     model = _empty_stock_model(config, dtype)
     decoder = model.model
-    for index, layer in enumerate(decoder.layers):
-        prefix = f"model.layers.{index}."
-        layer.register_forward_pre_hook(lambda one, _, p=prefix: _give(one, source, p, dtype))
-        layer.register_forward_hook(_take)
-    _give(decoder.norm, source, "model.norm.", dtype)
+    _require_names(model, source, tied)
+    for name, module in model.named_modules():
+        if name.startswith(("model.layers.", "model.norm")) and list(module.parameters(recurse=False)):
+            prefix = f"{name}."
+            module.register_forward_pre_hook(lambda one, _, p=prefix: _give(one, source, p, dtype))
+            module.register_forward_hook(_take)
     with torch.inference_mode():
         hidden = decoder(
             inputs_embeds=embed(source, ids, dtype),
@@ -163,11 +164,14 @@ def _take(module: nn.Module, given: object, result: object) -> None:
 
 def require_stock_names(config: Mapping[str, Any], source: TensorSource, tied: bool) -> None:
     """Raise ProofError unless transformers' model has these tensors, name for name and shape for shape."""
-    model = _empty_stock_model(config, torch.float32)
+    _require_names(_empty_stock_model(config, torch.float32), source, tied)
+
+
+def _require_names(model: Any, source: TensorSource, tied: bool) -> None:
     due = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if tied:
         due.pop(HEAD, None)
-    found = {name: info.shape for name, info in source.tensors().items()}
+    found = {name: info.shape for name, info in source.tensors().items() if not (tied and name == HEAD)}
     wrong = [name for name in {**due, **found} if due.get(name) != found.get(name)]
     if wrong:
         raise ProofError(f"transformers' model has other tensors: {listed(wrong)}; please report it")

@@ -109,12 +109,14 @@ class _Layer:
 
     def sum_over(self, ranks: Sequence[_Files], part: _Part, x: torch.Tensor) -> torch.Tensor:
         """What all ranks add to the running sum."""
-        return sum((part(files, x) for files in ranks), torch.zeros_like(x))
+        # Each rank scales with its own copy of the norm's weight.
+        normed = F.rms_norm(x, x.shape[-1:], eps=self._config.rms_norm_eps)
+        return sum((part(files, normed) for files in ranks), torch.zeros_like(x))
 
     def attention(self, files: _Files, x: torch.Tensor) -> torch.Tensor:
-        """One rank's part: [B, S, H] to [B, S, H]."""
+        """One rank's part of a layer's sum, for x that is normed but not scaled: [B, S, H] to [B, S, H]."""
         config, prefix = self._config, f"{self._prefix}self_attn."
-        x = _norm(x, files, f"{self._prefix}input_layernorm.weight", config)
+        x = x * files.read(f"{self._prefix}input_layernorm.weight")
         q, k, v = (one.view(*x.shape[:2], -1, config.head_dim) for one in self._qkv(files, prefix, x))
         if config.qk_norm:
             q, k = (
@@ -129,9 +131,9 @@ class _Layer:
         return F.linear(mixed, files.read(f"{prefix}o_proj.weight"))
 
     def mlp(self, files: _Files, x: torch.Tensor) -> torch.Tensor:
-        """One rank's part: [B, S, H] to [B, S, H]."""
+        """Likewise, of the MLP."""
         prefix = f"{self._prefix}mlp."
-        x = _norm(x, files, f"{self._prefix}post_attention_layernorm.weight", self._config)
+        x = x * files.read(f"{self._prefix}post_attention_layernorm.weight")
         both = f"{prefix}gate_up_proj.weight"
         if both in files:
             gate, up = F.linear(x, files.read(both)).chunk(2, -1)

@@ -7,6 +7,7 @@ with an optional `__metadata__` of strings, then the data.
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ DTYPES: dict[str, torch.dtype] = {
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _KEYS = {"dtype", "shape", "data_offsets"}
 _MAX_HEADER_BYTES = 100_000_000
+_MOST_MAPPED_BYTES = 256 << 20
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -44,18 +46,33 @@ class SafetensorsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tensors = {name: _info(path, name, entry) for name, entry in read_header(path).items()}
-        try:
-            self._handle: Any = safe_open(str(path), framework="pt")
-        except SafetensorError as error:
-            raise WeightsError(f"{path} is not a whole safetensors file ({error}); get it again") from error
+        self._handle: Any = self._map()
+        self._mapped_bytes = 0
 
     def read(self, name: str, box: Box) -> torch.Tensor:
         """The box of tensor `name`; only its bytes are read."""
+        handle = self._fresh(prod(box.shape) * self.tensors[name].dtype.itemsize)
         if box == Box.whole(self.tensors[name].shape):
-            whole: torch.Tensor = self._handle.get_tensor(name)
+            whole: torch.Tensor = handle.get_tensor(name)
             return whole
-        part: torch.Tensor = self._handle.get_slice(name)[box.slices()]
+        part: torch.Tensor = handle.get_slice(name)[box.slices()]
         return part
+
+    def _fresh(self, read_bytes: int) -> Any:
+        """The file, mapped anew now and then: pages that were read count as memory while they are mapped."""
+        self._mapped_bytes += read_bytes
+        if self._mapped_bytes > _MOST_MAPPED_BYTES:
+            self._handle, self._mapped_bytes = None, read_bytes
+            self._handle = self._map()
+        return self._handle
+
+    def _map(self) -> Any:
+        try:
+            return safe_open(str(self.path), framework="pt")
+        except SafetensorError as error:
+            raise WeightsError(
+                f"{self.path} is not a whole safetensors file ({error}); get it again"
+            ) from error
 
 
 def read_header(path: Path) -> dict[str, dict[str, Any]]:
