@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from native_case import DictSource
 
-from kitae.checkpoint.compare import blocks, compare, summary
+from kitae.checkpoint.compare import compare, summary
 from kitae.checkpoint.coverage import Coverage
-from kitae.checkpoint.pipe import TensorInfo
+from kitae.checkpoint.pipe import TensorInfo, blocks
 
 A = torch.arange(12.0).view(3, 4)
 

@@ -52,6 +52,14 @@ def test_quantised_tensors_come_back_rounded(folder: Path) -> None:
     assert source.quantisation == "F32"
 
 
+def test_a_box_is_part_of_the_whole(folder: Path) -> None:
+    """Also of quantised tensors, of reordered rows, and of vectors."""
+    source = GgufSource(write_gguf(folder.parent / "q8.gguf", folder, quantise=True))
+    for name, info in source.tensors().items():
+        box = Box(tuple(size // 3 for size in info.shape), tuple(size // 2 for size in info.shape))
+        assert torch.equal(source.read(name, box), source.read(name)[box.slices()])
+
+
 def test_config_is_the_models(folder: Path, file: Path) -> None:
     config = GgufSource(file).config()
     expected = LlamaConfig.from_pretrained(folder)

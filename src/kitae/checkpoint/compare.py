@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,10 +11,9 @@ import torch
 
 from kitae.checkpoint.hf_sink import HEAD
 from kitae.checkpoint.model_folder import EMBEDDING
-from kitae.checkpoint.pipe import TensorInfo, TensorSource
+from kitae.checkpoint.pipe import TensorInfo, TensorSource, blocks
 from kitae.parallel.layout import Box
 
-_BLOCK_BYTES = 32 << 20
 Verdict = Literal["equal", "dtype", "values", "shape", "missing", "extra"]
 SAYS: dict[Verdict, str] = {
     "equal": "equal to the bit",
@@ -62,18 +61,6 @@ def compare(first: TensorSource, second: TensorSource) -> list[Compared]:
             lacking[HEAD] = lacking[EMBEDDING]
     found = [_compare(name, first, second, infos, others) for name in infos]
     return [*found, *(Compared(name, "extra", None, others[name]) for name in others if name not in infos)]
-
-
-def blocks(info: TensorInfo, most_bytes: int = _BLOCK_BYTES) -> Iterator[Box]:
-    """A tensor in runs of rows of at most so many bytes, or of one row."""
-    if not info.shape:
-        yield Box((), ())
-        return
-    row = max(1, info.nbytes // max(1, info.shape[0]))
-    step = max(1, most_bytes // row)
-    rest = info.shape[1:]
-    for start in range(0, info.shape[0], step):
-        yield Box((start, *(0,) * len(rest)), (min(step, info.shape[0] - start), *rest))
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -66,15 +66,19 @@ class GgufSource:
         }
 
     def read(self, name: str, box: Box | None = None) -> torch.Tensor:
-        """The box of a tensor, fp32; the whole tensor is dequantised for it."""
+        """The box of a tensor, fp32; its rows are dequantised for it, or all where rows were reordered."""
         from gguf.quants import dequantize
 
-        stored = self._tensors[name]
+        stored, heads = self._tensors[name], self._rotary_heads(name)
         shape = tuple(int(size) for size in reversed(stored.shape))
-        values = np.array(dequantize(stored.data, stored.tensor_type), dtype=np.float32).reshape(shape)
-        heads = self._rotary_heads(name)
-        tensor = torch.from_numpy(values if heads is None else _halves(values, heads))
-        return tensor if box is None else tensor[box.slices()]
+        box = box or Box.whole(shape)
+        data, inside = stored.data, box.slices()
+        if heads is None and len(shape) > 1:
+            # Values are packed along the last dimension only.
+            data, inside = data[inside[0]], (slice(None), *inside[1:])
+            shape = (box.shape[0], *shape[1:])
+        values = np.array(dequantize(data, stored.tensor_type), dtype=np.float32).reshape(shape)
+        return torch.from_numpy(values if heads is None else _halves(values, heads))[inside]
 
     def config(self) -> dict[str, Any]:
         """The content of config.json."""

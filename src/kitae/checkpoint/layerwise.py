@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +18,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kitae.checkpoint.compare import blocks
 from kitae.checkpoint.coverage import listed
 from kitae.checkpoint.hf_sink import HEAD
 from kitae.checkpoint.live import LiveSink
 from kitae.checkpoint.model_folder import EMBEDDING
-from kitae.checkpoint.pipe import TensorSource
-from kitae.checkpoint.stream import fill
+from kitae.checkpoint.pipe import TensorSource, blocks
+from kitae.checkpoint.stream import stream
 from kitae.errors import ProofError
 from kitae.model.attention import attention_mask
-from kitae.model.blocks import Context, Layer, Parameters, RMSNorm
+from kitae.model.blocks import Attention, Context, GatedMLP, Parameters, RMSNorm
 from kitae.model.config import DecoderConfig
 from kitae.model.decoder import decoder_layouts
 from kitae.model.rotary import inverse_frequencies, rotary_tables
@@ -49,7 +48,7 @@ def kitae_logits(
     with torch.inference_mode():
         hidden = embed(source, ids, torch.float32).flatten(0, 1)
         for index in range(config.num_layers):
-            hidden = _layer(config, source, index)(hidden, context)
+            hidden = _through_layer(config, source, index, hidden, context)
         weight = nn.Parameter(source.read(NORM).float())
         hidden = RMSNorm(Parameters({"weight": weight}, {}), config.rms_norm_eps)(hidden)
         return head(source, tied, hidden.view(*ids.shape, -1))
@@ -118,14 +117,33 @@ class _Renamed:
         return self._source.read(self._prefix + name.removeprefix(_FIRST), box)
 
 
-def _layer(config: DecoderConfig, source: TensorSource, index: int) -> Layer:
+def _through_layer(
+    config: DecoderConfig, source: TensorSource, index: int, x: torch.Tensor, context: Context
+) -> torch.Tensor:
+    """A layer as `kitae.model.blocks.Layer` computes it, its two halves in memory one after the other."""
     one = replace(config, num_layers=1, windows=(config.windows[index],))
-    layouts = [entry for entry in decoder_layouts(one, True)(1, 0) if entry.name.startswith("layers.0.")]
-    tensors = {entry.name: nn.Parameter(torch.empty(entry.shape)) for entry in layouts}
-    with LiveSink(tensors, layouts) as sink:
-        fill(_Renamed(source, index), sink)
-    own = Parameters(tensors, {entry.name: entry for entry in layouts})
-    return Layer(one, own.below("layers.0"), 0)
+    for name, make in _HALVES.items():
+        own = _filled(one, _Renamed(source, index), name)
+        norm = RMSNorm(own.below(f"{name}_norm"), config.rms_norm_eps)
+        x = x + make(one, own.below(name))(x, norm, context)
+    return x
+
+
+_HALVES: Mapping[str, Callable[[DecoderConfig, Parameters], nn.Module]] = {
+    "attention": lambda config, own: Attention(config, own, 0),
+    "mlp": lambda config, own: GatedMLP(own),
+}
+
+
+def _filled(config: DecoderConfig, source: _Renamed, half: str) -> Parameters:
+    """Parameters of half a layer, in fp32."""
+    table = decoder_layouts(config, True)(1, 0)
+    layouts = {one.name: one for one in table if one.name.startswith(f"layers.0.{half}")}
+    tensors = {name: nn.Parameter(torch.empty(layout.shape)) for name, layout in layouts.items()}
+    names = [piece.tensor for layout in layouts.values() for piece in layout.pieces]
+    with LiveSink(tensors, list(layouts.values())) as sink:
+        stream(source, sink, names)
+    return Parameters(tensors, layouts).below("layers.0")
 
 
 def _empty_stock_model(config: Mapping[str, Any], dtype: torch.dtype) -> Any:

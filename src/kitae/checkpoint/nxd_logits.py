@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.nn import functional as F
 
-from kitae.checkpoint.compare import blocks
 from kitae.checkpoint.nxd import NxdSource
 from kitae.checkpoint.nxd_layout import EMBEDDING, HEAD
+from kitae.checkpoint.pipe import blocks
 from kitae.model.config import DecoderConfig
 from kitae.model.rotary import inverse_frequencies, rotary_tables
 from kitae.parallel.layout import Box, Shape

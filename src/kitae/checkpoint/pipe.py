@@ -1,9 +1,9 @@
-"""The one pipe that weights flow through: a source reads boxes, a sink takes them, one tensor at a time."""
+"""The one pipe that weights flow through: a source reads boxes, a sink takes them, one after the other."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, TypeVar
@@ -13,6 +13,8 @@ import torch
 from kitae.parallel.layout import Box, Shape
 
 _Sink = TypeVar("_Sink", bound="ScopedSink")
+BLOCK_BYTES = 32 << 20
+"""How much of a tensor is held at once where a part of it will do."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,18 @@ class TensorInfo:
     def nbytes(self) -> int:
         """Bytes of the whole tensor."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+
+def blocks(info: TensorInfo, most_bytes: int = BLOCK_BYTES) -> Iterator[Box]:
+    """A tensor in runs of rows of at most so many bytes, or of one row."""
+    if not info.shape:
+        yield Box((), ())
+        return
+    row = max(1, info.nbytes // max(1, info.shape[0]))
+    step = max(1, most_bytes // row)
+    rest = info.shape[1:]
+    for start in range(0, info.shape[0], step):
+        yield Box((start, *(0,) * len(rest)), (min(step, info.shape[0] - start), *rest))
 
 
 class TensorSource(Protocol):

@@ -1,4 +1,4 @@
-"""The loops that move weights: one tensor, or one box, in memory at a time, whatever the two ends are."""
+"""The loops that move weights: one box in memory at a time, whatever the two ends are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from kitae.checkpoint.coverage import listed
 from kitae.checkpoint.live import LiveSink
-from kitae.checkpoint.pipe import TensorSink, TensorSource
+from kitae.checkpoint.pipe import TensorSink, TensorSource, blocks
 from kitae.errors import WeightsError
 from kitae.parallel.layout import Box
 
@@ -19,11 +19,15 @@ def stream(
     names: Iterable[str] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write the tensors `names` (default all), cast to `dtype` (default as they are); the sink stays open."""
+    """Write the tensors `names` (default all), cast to `dtype` (default as they are); the sink stays open.
+
+    Large ones go in runs of rows.
+    """
     infos = source.tensors()
     for name in infos if names is None else names:
-        # A name for the tensor would keep it alive while the next one is read.
-        sink.write(name, Box.whole(infos[name].shape), _read(source, name, dtype))
+        for box in blocks(infos[name]):
+            # A name for the values would keep them alive while the next ones are read.
+            sink.write(name, box, _read(source, name, box, dtype))
 
 
 def fill(source: TensorSource, sink: LiveSink) -> None:
@@ -43,6 +47,6 @@ def fill(source: TensorSource, sink: LiveSink) -> None:
             sink.write(name, box, source.read(name, box))
 
 
-def _read(source: TensorSource, name: str, dtype: torch.dtype | None) -> torch.Tensor:
-    tensor = source.read(name)
+def _read(source: TensorSource, name: str, box: Box, dtype: torch.dtype | None) -> torch.Tensor:
+    tensor = source.read(name, box)
     return tensor if dtype is None else tensor.to(dtype)

@@ -13,6 +13,7 @@ from kitae.errors import ProofError, WeightsError
 from kitae.parallel.layout import Box
 
 _REPORT_EVERY_S = 10.0
+_SUMMED = 1 << 20
 
 
 class Cast:
@@ -95,10 +96,14 @@ class Counting:
 
 def is_finite(tensor: torch.Tensor) -> bool:
     """Whether every value is; a sum tells it at the speed of memory, unless it overflows."""
-    if not tensor.dtype.is_floating_point or tensor.numel() == 0:
+    if not tensor.dtype.is_floating_point:
         return True
-    total = tensor.sum(dtype=torch.float64 if tensor.dtype == torch.float64 else torch.float32)
-    return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
+    wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    return all(
+        bool(torch.isfinite(part.sum(dtype=wide))) or bool(torch.isfinite(part).all())
+        # In parts, because a sum in another dtype makes a copy in that dtype first.
+        for part in torch.split(tensor.reshape(-1), _SUMMED)
+    )
 
 
 def _name(dtype: torch.dtype) -> str:
