@@ -18,12 +18,12 @@ import torch
 
 from kitae.checkpoint.compare import SAYS, Compared, compare, summary
 from kitae.checkpoint.coverage import listed
-from kitae.checkpoint.layerwise import kitae_logits, require_stock_names, stock_logits, stock_products
+from kitae.checkpoint.layerwise import kitae_logits, require_stock_names, stock_logits
 from kitae.checkpoint.nxd import NxdSource
 from kitae.checkpoint.nxd_logits import nxd_logits
 from kitae.checkpoint.opened import Opened, open_weights
 from kitae.checkpoint.pipe import TensorSource
-from kitae.checkpoint.proof import prove_folder
+from kitae.checkpoint.proof import prove_folder, stock_products
 from kitae.errors import ProofError
 from kitae.model.config import DecoderConfig
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -193,15 +192,3 @@ def _require_names(model: Any, source: TensorSource, tied: bool) -> None:
     wrong = [name for name in {**due, **found} if due.get(name) != found.get(name)]
     if wrong:
         raise ProofError(f"transformers' model has other tensors: {listed(wrong)}; please report it")
-
-
-@contextmanager
-def stock_products() -> Iterator[None]:
-    """Products as torch computes them by itself, so that a backend's choice is proven as well."""
-    onednn: Any = torch.backends.mkldnn  # torch does not type it
-    before = onednn.matmul.fp32_precision
-    onednn.matmul.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
-        onednn.matmul.fp32_precision = before

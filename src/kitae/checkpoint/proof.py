@@ -92,13 +92,13 @@ def _kitae_logits(folder: Path, prompts: Prompts) -> list[torch.Tensor]:
 
 
 def _reference(folder: Path, prompts: Prompts) -> tuple[list[torch.Tensor], tuple[tuple[int, ...], ...]]:
-    with _stock_products():
+    with stock_products():
         model = _stock_model(folder, torch.float32)
         return _logits(model, prompts), tuple(_generate(model, prompt) for prompt in prompts)
 
 
 @contextmanager
-def _stock_products() -> Iterator[None]:
+def stock_products() -> Iterator[None]:
     """Products as torch computes them by itself, so that a backend's choice is proven as well."""
     onednn: Any = torch.backends.mkldnn  # torch does not type it
     before = onednn.matmul.fp32_precision

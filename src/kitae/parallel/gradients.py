@@ -9,7 +9,7 @@ from torch import nn
 
 from kitae.parallel.layout import Box, ParameterLayout, Piece
 from kitae.parallel.mesh import Mesh
-from kitae.parallel.norms import joint_norm, joint_norm_of, norm_of
+from kitae.parallel.norms import joint_norm, norm_of
 
 
 def plain_layouts(module: nn.Module) -> list[ParameterLayout]:
@@ -71,7 +71,8 @@ def global_norm(
         for tensor in _counted(layout, gradients[layout.name], mesh)
     ]
     # A rank may have nothing that it counts.
-    local = joint_norm_of(norms or [next(iter(gradients.values())).new_zeros((), dtype=torch.float32)])
+    nothing = next(iter(gradients.values())).new_zeros((), dtype=torch.float32)
+    local = joint_norm(torch.stack(norms or [nothing]))
     return local if group.size == 1 else joint_norm(group.all_gather(local.view(1)))
 
 

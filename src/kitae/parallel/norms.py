@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 
@@ -25,8 +25,3 @@ def joint_norm(norms: torch.Tensor) -> torch.Tensor:
         whole = len(norms) // _BLOCK * _BLOCK
         norms = torch.cat((_norm(norms[:whole].view(-1, _BLOCK), dim=-1), norms[whole:]))
     return _norm(norms)
-
-
-def joint_norm_of(norms: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Norm of what parts with these norms, scalars, make up together."""
-    return joint_norm(torch.stack([*norms]))

@@ -85,7 +85,7 @@ class SilentRecorder:
         """Nothing to write."""
 
     def has_evaluation(self, step: int) -> bool:
-        """Ask the rank that leads."""
+        """No: only the rank that leads knows."""
         return False
 
     def sync(self) -> None:
