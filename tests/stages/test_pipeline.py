@@ -118,6 +118,20 @@ def test_another_training_under_the_same_name_is_refused_and_nothing_is_lost(
     assert RunFolder(case / "runs/tiny").state["stages"] == stages
 
 
+def test_a_run_that_an_older_kitae_began_is_not_blamed_on_settings(case: Path, capsys: pytest.CaptureFixture):
+    """Its key and settings held what does not change what is learned; nobody could put those back."""
+    kitae("run", "recipe.yaml")
+    run = RunFolder(case / "runs/tiny")
+    run.state["settings"]["training"].update(micro_batch_size=1, recompute="full")
+    run.state["train_key"] = "as it was made then"
+    run.write()
+    capsys.readouterr()
+    assert kitae("run", "recipe.yaml") == 2
+    error = capsys.readouterr().err
+    assert "micro_batch_size" not in error
+    assert "or an older kitae began it" in error
+
+
 def test_start_over_keeps_the_old_run_aside(case: Path, capsys: pytest.CaptureFixture):
     kitae("run", "recipe.yaml")
     assert kitae("run", "recipe.yaml", "--set", "optimizer.learning_rate=0.02", "--start-over") == 0

@@ -32,6 +32,12 @@ LEARNING = ("seed", "optimizer", "schedule", "training")
 """Sections that decide what is learned from a model and its data; others can change while a run goes on."""
 
 
+def learning(sections: dict[str, Any]) -> dict[str, Any]:
+    """Sections of a recipe without the fields that do not change what is learned."""
+    training = {name: value for name, value in sections.get("training", {}).items() if name not in COMPUTING}
+    return {**sections, "training": training} if training else sections
+
+
 def cache_folder() -> Path:
     """Where content-addressed data and models lie: `$KITAE_CACHE`, else `~/.cache/kitae`."""
     given = os.environ.get("KITAE_CACHE")
@@ -100,10 +106,7 @@ class Job:
 
     def sections(self, *names: str) -> dict[str, Any]:
         """Sections of the recipe as JSON values, without what only says how it is computed."""
-        found = self.recipe.model_dump(mode="json", include=set(names))
-        for name in COMPUTING:
-            found.get("training", {}).pop(name, None)
-        return found
+        return learning(self.recipe.model_dump(mode="json", include=set(names)))
 
     def imported(self, key: str) -> Path:
         """Folder of the imported weights with this key."""

@@ -10,7 +10,7 @@ from kitae.errors import RecipeError, StorageError
 from kitae.recipe.resolve import dump_resolved
 from kitae.stages.files import key_of, read_json
 from kitae.stages.importing import import_key
-from kitae.stages.job import LEARNING, Job, Report, keep_tokenizer
+from kitae.stages.job import LEARNING, Job, Report, keep_tokenizer, learning
 from kitae.stages.report import Log
 from kitae.stages.run_folder import RunFolder
 from kitae.stages.sampling import sample_once
@@ -243,8 +243,8 @@ def refuse_other_training(job: Job) -> None:
     before = job.run.state.get("train_key")
     if before is None or not any(job.run.checkpoints.glob("step-*")) or before == train_key(job):
         return
-    changes = differences(job.run.state.get("settings", {}), _settings(job))
-    what = "; ".join(changes) or "the text or the model's files changed"
+    changes = differences(learning(job.run.state.get("settings", {})), _settings(job))
+    what = "; ".join(changes) or "the text or the model's files changed, or an older kitae began it"
     raise RecipeError(
         f"{job.run.path} holds a training with other settings ({what}); give this one another name "
         "(--set name=...), put the settings back, or set the old run aside with --start-over"
