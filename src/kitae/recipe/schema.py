@@ -36,6 +36,8 @@ class Recipe(Section):
     """Every random draw of the run is keyed by it."""
     runs: NonEmpty = "runs"
     """Folder of the runs, relative to where kitae is started."""
+    objective: Literal["causal-lm", "masked-lm", "classification"] = "causal-lm"
+    """What is learned: the next token, masked tokens (BERT pre-training), or the label of a text."""
     model: ModelConfig
     """The model to start from."""
     data: DataConfig
