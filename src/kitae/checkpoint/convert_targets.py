@@ -214,9 +214,9 @@ def _write_nxd(conversion: Conversion, source: TensorSource, folder: Path, token
         xser=conversion.xser,
         config=true_config(conversion.config, infos),
     ) as sink:
+        _write_json(sink.temporary / "generation_config.json", conversion.generation_config)
+        copy_tokenizer(tokenizer, sink.temporary)
         stream(source, sink)
-    _write_json(folder / "generation_config.json", conversion.generation_config)
-    copy_tokenizer(tokenizer, folder)
 
 
 WRITERS: dict[Target, Writer] = {
