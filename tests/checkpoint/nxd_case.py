@@ -43,9 +43,9 @@ class Cut:
     dim: int = 4
 
     def query_heads(self, rank: int) -> list[int]:
-        """The converter's index rule for Trn1; in order on Trn2."""
+        """The converter's index rule for Trn1; in order for Trn2."""
         each = self.heads // self.tp
-        if self.order == "trn2" or self.multiplier == 1:
+        if self.order != "trn1" or self.multiplier == 1:
             return list(range(rank * each, (rank + 1) * each))
         group = self.heads // self.kv_heads
         return [(rank % self.kv_heads) * group + (rank // self.kv_heads) * each + j for j in range(each)]
@@ -55,7 +55,7 @@ class Cut:
         return torch.cat([weight.narrow(dim, h * self.dim, self.dim) for h in self.query_heads(rank)], dim)
 
     def key(self, weight: torch.Tensor, rank: int) -> torch.Tensor:
-        """Trn1: the whole matrix tiled; Trn2: each head repeated beside itself; then equal shares."""
+        """The whole matrix tiled, but for `trn2`: each head repeated beside itself; then equal shares."""
         by_head = weight.reshape(self.kv_heads, self.dim, -1)
         if self.order == "trn2":
             copies = by_head.repeat_interleave(self.multiplier, 0)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from convert_case import HF, STEP, converted, left_in, quick, training, with_tok
 from hf_case import all_tensors, assert_same, edit_json, hf_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from job_case import kitae
 from nxd_case import FIXTURE, Cut, change, everything, fixture_config, fixture_weights, mark, rank_name, write
 
 from kitae.checkpoint.nxd import NxdSource
@@ -114,13 +118,6 @@ def test_flags_that_contradict_the_files(tmp_path, flags, match):
         converted(FIXTURE / "qkv_kv2", tmp_path / "out", config=HF, **flags)
 
 
-def test_an_order_that_contradicts_the_copies(tmp_path):
-    with pytest.raises(
-        WeightsError, match=r"order trn2 was given, but the copies of KV heads .* lie as in trn1"
-    ):
-        converted(FIXTURE / "qkv_kv2", tmp_path / "out", config=HF, order="trn2")
-
-
 def test_flags_that_agree(tmp_path):
     flags = {"tp": 4, "pp": 1, "kv_multiplier": 2, "order": "trn1", "xser": True}
     quick(FIXTURE / "qkv_kv2_nxd_xser", tmp_path / "out", config=HF, **flags)
@@ -216,15 +213,34 @@ def test_optimizer_state_is_left_behind_elsewhere(tmp_path):
     assert "the optimizer's state is left behind: only --to kitae takes it along" in said
 
 
-def test_optimizer_state_that_does_not_fit_stops_only_where_it_is_wanted(tmp_path):
+def _pop_state(path):
+    value = torch.load(path)
+    value["base_state"].pop(3)
+    torch.save(value, path)
+
+
+DAMAGES = {
+    "a parameter's state is missing": (_pop_state, "has state for 18 parameters, its groups have 19"),
+    "a file is missing": (Path.unlink, r"1 rank files beside the 3 found are missing: those of \(tp 1\)"),
+    "a file is cut off": (lambda path: os.truncate(path, 900), "is cut off .900 bytes are there."),
+    "a file is something else": (lambda path: path.write_text("?"), "is no archive of torch.save"),
+    "a file is a link to nowhere": (lambda path: (path.unlink(), path.symlink_to("x")), "is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_optimizer_state_that_is_broken_stops_only_where_it_is_wanted(tmp_path, damage, capsys):
+    """Not where weights alone are; `kitae weights` says it in a note."""
     training(tmp_path / "nxd", Cut())
-    for path in (tmp_path / "nxd/optim").iterdir():
-        value = torch.load(path)
-        value["base_state"].pop(3)
-        torch.save(value, path)
+    harm, message = DAMAGES[damage]
+    harm(tmp_path / "nxd/optim" / rank_name(1))
     quick(tmp_path / "nxd", tmp_path / "out", config=HF)
-    with pytest.raises(WeightsError):
+    assert_same(all_tensors(HF), all_tensors(tmp_path / "out"))
+    with pytest.raises(WeightsError, match=message):
         converted(tmp_path / "nxd", tmp_path / "kitae", to="kitae", config=HF)
+    assert left_in(tmp_path) == ["nxd", "out"]
+    assert kitae("weights", tmp_path / "nxd", "--config", HF) == 0
+    assert re.search(f"note: its optimizer state cannot be read: .*{message}", capsys.readouterr().out)
 
 
 def test_an_unfinished_save_is_refused(tmp_path):

@@ -63,7 +63,7 @@ def test_what_was_found_is_said_with_what_told_it() -> None:
         "tp 4 and pp 1 (names of files)",
         "qkv linear (key self_attn.qkv_proj.weight_q)",
         "KV multiplier 2 (weight_k has 4 rows on each of 4 ranks",
-        "order trn1 (told from equal copies of KV heads)",
+        "order trn1 (told from equal copies of KV heads, which are tiled; NxD's converter",
     ):
         assert part in found
 
@@ -191,25 +191,6 @@ def test_copies_with_the_same_nan_are_equal(tp4: Path) -> None:
             tp4 / "model" / rank_name(tp), **{"model.norm.weight": torch.full((32,), torch.nan).bfloat16()}
         )
     NxdSource(tp4, fixture_config()).check_replicas()
-
-
-def test_order_that_contradicts_the_files(tp4: Path) -> None:
-    with pytest.raises(WeightsError, match=r"the order trn2 was given, but .* lie as in trn1"):
-        NxdSource(tp4, fixture_config(), order="trn2")
-    assert NxdSource(tp4, fixture_config(), order="trn1").format.order == "trn1"
-
-
-def test_order_that_nothing_tells(tmp_path: Path) -> None:
-    """All KV heads equal: the default is said, and what is given is taken."""
-    full = fixture_weights()
-    for name in full:
-        if "k_proj" in name or "v_proj" in name:
-            full[name] = torch.ones_like(full[name])
-    write(tmp_path, Cut(order="trn2"), full)
-    assert "by default; give the order where it is trn2" in NxdSource(tmp_path, fixture_config()).notes[0]
-    source = NxdSource(tmp_path, fixture_config(), order="trn2")
-    assert source.format.order == "trn2"
-    assert_same(everything(source), full)
 
 
 def test_without_a_configuration() -> None:

@@ -14,7 +14,6 @@ from kitae.checkpoint.detect import TITLES, Kind, detect
 from kitae.checkpoint.model_folder import ModelFolder
 from kitae.checkpoint.nxd_format import (
     NxdFormat,
-    Order,
     QkvKind,
     check_allowed,
     needed_kv_multiplier,
@@ -24,8 +23,15 @@ from kitae.errors import RecipeError, WeightsError
 from kitae.model.config import DecoderConfig
 
 Proof = Literal["values", "logits", "none"]
+Chip = Literal["trn1", "trn2"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _TARGETS: tuple[Target, ...] = ("hf", "kitae", "nxd")
+_ORDERS: dict[Chip | None, str] = {
+    None: "order trn1: the one of NxD's converter and of Trn1; --order trn2 for copies on neighbours",
+    "trn1": "order trn1: copies of all KV heads tiled, as NxD loads them on Trn1",
+    "trn2": "order trn2: copies of a KV head on neighbours, as NxD loads it on Trn2 (its converter tiles)",
+}
+"""What is said of the order that is written."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Options:
     tp: int | None = None
     pp: int | None = None
     kv_multiplier: int | None = None
-    order: Order | None = None
+    order: Chip | None = None
     fused_qkv: bool | None = None
     xser: bool | None = None
     dtype: str | None = None
@@ -111,7 +117,7 @@ def _require_agreement(opened: Opened, options: Options) -> None:
         "--tp": found.tp_size,
         "--pp": found.pp_size,
         "--kv-multiplier": found.kv_multiplier,
-        "--order": found.order,
+        "--order": "trn1" if found.order == "trn1" else "trn2",
         "--fused-qkv": found.qkv == "fused",
         "--xser": opened.xser,
     }
@@ -152,8 +158,8 @@ def _format_reasons(config: DecoderConfig, options: Options, due: int) -> Iterat
     heads = f"{config.num_kv_heads} KV heads on {options.tp} rank{'s' * (options.tp != 1)}"
     if options.kv_multiplier is None:
         yield f"kv-multiplier {due}: {heads}"
-    if options.order is None and due > 1:
-        yield "order trn1: the one of NxD's converter and of Trn1; --order trn2 for copies on neighbours"
+    if due > 1:
+        yield _ORDERS[options.order]
     kind = _qkv(options, due)
     why = {
         "fused": "as --fused-qkv says",

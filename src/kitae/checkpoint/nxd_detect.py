@@ -1,13 +1,14 @@
 """What the files of a neuronx-distributed (NxD) checkpoint tell of its format, and what tells it.
 
 Names of files tell tp and pp, keys the kind of QKV, shapes together with the configuration's heads the KV
-multiplier, and the ranks whose KV heads are equal tell the order of heads.
+multiplier, and the ranks whose KV heads are equal tell the order of heads. One thing no value tells: tiled
+copies are those of order trn1, or of NxD's converter when it was told trn2.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kitae.checkpoint.coverage import listed
@@ -27,7 +28,8 @@ QKV_KEYS: dict[str, QkvKind] = {
     "self_attn.q_proj.weight": "separate",
 }
 """The key of a layer that tells how query, key and value are stored."""
-ORDERS: tuple[Order, ...] = ("trn1", "trn2")
+_WAYS: tuple[Order, ...] = ("trn1", "trn2")
+"""Orders that stand for the ways in which copies of KV heads lie: all of them tiled, or each by itself."""
 FIRST = Rank(0, 0)
 _LAYER = re.compile(r"model\.layers\.\d+\.")
 States = Mapping[Rank, State]
@@ -79,19 +81,31 @@ def with_order(
     if format.kv_multiplier in (1, format.tp_size):
         return replace(format, order=given or "trn1"), "either order of heads, which are the same here"
     prefix, _, _ = qkv_kind(found, all_stages(states, 0))
-    candidates = [replace(format, order=order) for order in ORDERS]
-    fitting = [one.order for one in candidates if _equal_copies(states, config, one, prefix)]
-    if given is not None and fitting and given not in fitting:
+    ways = [way for way in _WAYS if _equal_copies(states, config, replace(format, order=way), prefix)]
+    if ways == ["trn2"] and given not in (None, "trn2"):
         raise WeightsError(
             f"{found.folder}: the order {given} was given, but the copies of KV heads in {prefix}self_attn "
-            f"lie as in {fitting[0]}; leave the order out, or look whether these are the files that you mean"
+            "lie as in trn2; leave the order out, or look whether these are the files that you mean"
         )
-    if len(fitting) == 1:
-        return replace(format, order=fitting[0]), f"order {fitting[0]} (told from equal copies of KV heads)"
-    why = "as given" if given else "by default; give the order where it is trn2"
-    return replace(
-        format, order=given or "trn1"
-    ), f"order {given or 'trn1'} ({why}: equal copies don't tell it)"
+    order, why = _order(ways, given)
+    return replace(format, order=order), f"order {order} ({why})"
+
+
+def _order(ways: Sequence[Order], given: Order | None) -> tuple[Order, str]:
+    """The order, and why, from the ways in which copies may lie and what was given."""
+    if ways == ["trn2"]:
+        return "trn2", "told from equal copies of KV heads, on neighbouring ranks"
+    if ways != ["trn1"]:
+        said = "as given" if given else "by default: give the order where it is trn2"
+        seen = "all KV heads are equal" if ways else "copies of a KV head differ, however they lie"
+        return given or "trn1", f"{said}; {seen}, which does not tell it"
+    if given in (None, "trn1"):
+        said = "; NxD's converter tiles them for trn2 as well: give the order where it was told so"
+        return "trn1", f"told from equal copies of KV heads, which are tiled{said * (given is None)}"
+    return "trn2-tiled", (
+        "as given, with tiled copies: so NxD's converter writes for trn2. Read as what it was made from; on "
+        "NxD's ranks queries meet the wrong KV heads, so what these compute is no part of the proof"
+    )
 
 
 def _check_tp_size(found: NxdFolder, first: State, config: DecoderConfig) -> None:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from kitae.errors import WeightsError
 from kitae.model.config import DecoderConfig
 
-Order = Literal["trn1", "trn2"]
+Order = Literal["trn1", "trn2", "trn2-tiled"]
 QkvKind = Literal["separate", "linear", "fused", "coalesced"]
 _WITH_COPIES: tuple[QkvKind, ...] = ("linear", "fused")
 
@@ -22,7 +22,8 @@ class NxdFormat:
     kv_multiplier: int = 1
     """How many ranks hold each KV head."""
     order: Order = "trn1"
-    """On which ranks the copies of a KV head lie; without copies both orders are the same."""
+    """On which ranks query heads and copies of KV heads lie; without copies all orders are the same.
+    trn2-tiled is what NxD's converter writes for trn2, and what no model of NxD computes right with."""
     qkv: QkvKind = "linear"
     """separate: q_proj, k_proj and v_proj. linear: qkv_proj.weight_q, weight_k and weight_v. fused: the three
     in one, qkv_proj.weight_qkv. coalesced: likewise, qkv_proj.weight, where each query head has a KV head."""

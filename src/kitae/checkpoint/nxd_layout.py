@@ -4,8 +4,8 @@ Keys, shapes and order are those of NxD's converter (scripts/checkpoint_converte
 Llama model. Where KV heads are fewer than ranks, `kv_multiplier` ranks hold each. Order `trn1` tiles the
 whole K and V matrices, so that rank r holds KV head r % num_kv_heads, and permutes the query heads, and with
 them the columns of o_proj, to meet it. Order `trn2` is that of NxD's own layer on Trn2: copies lie on
-neighbours, query heads stay as they are. (The converter, told trn2, tiles K and V all the same, so that
-queries meet the wrong KV heads; kitae does not write that.)
+neighbours, query heads stay as they are. The converter, told trn2, tiles K and V all the same, so that on the
+ranks queries meet the wrong KV heads: `trn2-tiled`, to read such files as what they were made from.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class _Rank:
             copy, kv_run = divmod(tp_rank, kv_runs)
         self.kv_place = Place(kv_runs, kv_run)
         """Which run of KV heads it holds, among those that differ."""
-        self.query_place = Place(format.tp_size, kv_run * copies + copy)
-        """Which run of query heads: those that meet its KV heads."""
+        meeting = kv_run * copies + copy
+        self.query_place = Place(format.tp_size, tp_rank if format.order == "trn2-tiled" else meeting)
+        """Which run of query heads: those that meet its KV heads, but for the converter's slip."""
 
     def stage(self, pp_rank: int, tied: bool) -> Iterator[ParameterLayout]:
         """All tensors of a stage: the embedding is in the first, the norm and the head are in the last."""
