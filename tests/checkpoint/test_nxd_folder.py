@@ -57,6 +57,23 @@ def test_optimizer_files_are_found_but_for_a_model_alone() -> None:
     assert not find_nxd(FIXTURE / "train_ckpt_tp4_xser").optimizer
 
 
+def test_an_optimizer_that_is_not_whole_does_not_stop_the_weights(tmp_path: Path) -> None:
+    write(tmp_path, Cut(), fixture_weights())
+    (tmp_path / "optim").mkdir()
+    assert find_nxd(tmp_path).notes == ("optim/ holds no rank files, so there is no optimizer state",)
+    (tmp_path / "optim" / rank_name(2)).symlink_to("nowhere")
+    (tmp_path / "optim" / "dp_rank_00_ep_rank_01_tp_rank_00_pp_rank_00.pt").touch()
+    assert find_nxd(tmp_path).optimizer.keys() == {Rank(0, 2)}
+    assert_same(everything(NxdSource(tmp_path, fixture_config())), fixture_weights())
+
+
+def test_zero1_files_of_the_old_interface_lie_beside_the_model(tmp_path: Path) -> None:
+    shutil.move(write(tmp_path / "x", Cut(), fixture_weights(), form="folder") / "model", tmp_path / "old")
+    for name in ("optim.dp_rank_00.tp_rank_03", "optim.dp_rank_01.tp_rank_03", "optim.other"):
+        (tmp_path / "old" / name).touch()
+    assert find_nxd(tmp_path / "old").optimizer.keys() == {Rank(0, 3, 0), Rank(0, 3, 1)}
+
+
 @pytest.mark.parametrize(
     "form", ["", "dp_rank_00_", "dp_rank_00_ep_rank_00_", "folder"], ids=lambda form: form or "no prefix"
 )

@@ -225,6 +225,25 @@ def test_optimizer_without_zero(tmp_path: Path) -> None:
     assert_same(everything(optimizer.sources["exp_avg_sq"]), states["exp_avg_sq"])
 
 
+def test_zero1_of_the_old_interface(tmp_path: Path) -> None:
+    """`optim.dp_rank_DD.tp_rank_TT` beside folders `tp_rank_TT_pp_rank_PP`; it knows no stages."""
+    folder, states = training(tmp_path / "new", Cut(), 3)
+    old = write(tmp_path / "old", Cut(), fixture_weights(), form="folder") / "model"
+    for tp in range(4):
+        for dp in range(3):
+            state = torch.load(folder / "optim" / rank_name(tp, dp=dp))
+            torch.save(
+                {**state, "dp_rank": dp, "tp_rank": tp}, old / f"optim.dp_rank_{dp:02d}.tp_rank_{tp:02d}"
+            )
+    optimizer = open_optimizer(old)
+    assert optimizer.step == 7
+    for kind, source in optimizer.sources.items():
+        assert_same(everything(source), states[kind])
+    (old / "optim.dp_rank_02.tp_rank_01").unlink()
+    with pytest.raises(WeightsError, match=r"1 rank files .* missing: those of \(tp 1 dp 2\)"):
+        open_optimizer(old)
+
+
 def test_step_of_the_tag_and_of_the_optimizer(tmp_path: Path) -> None:
     folder, _ = training(tmp_path / "step_8", Cut(), 1)
     assert open_optimizer(folder).notes[1] == "step_8 was saved when the optimizer had done 7 updates"

@@ -25,6 +25,10 @@ RANK_NAMES = (
     re.compile(r"dp_rank_(?P<dp>\d+)_ep_rank_(?P<ep>\d+)_tp_rank_(?P<tp>\d+)_pp_rank_(?P<pp>\d+)\.pt"),
 )
 """Names of a rank's file, or of the folder that holds it as `checkpoint.pt`, in the order that NxD tries."""
+_NO_EXPERTS = re.compile(RANK_NAMES[2].pattern.replace(r"(?P<ep>\d+)", "0+"))
+_OPTIMIZER_NAMES = (*RANK_NAMES[:2], _NO_EXPERTS)
+_OLD_OPTIMIZER_NAMES = (re.compile(r"optim\.dp_rank_(?P<dp>\d+)\.tp_rank_(?P<tp>\d+)"),)
+"""Of NxD's older interface, whose ZeRO-1 files lie beside those of the model and know no stages."""
 RANK_FOLDER_FILE = "checkpoint.pt"
 _LISTED = 5
 
@@ -53,7 +57,7 @@ class NxdFolder:
     model: RankFiles
     """Of data-parallel rank 0: the others hold the same."""
     optimizer: RankFiles
-    """Empty when there is none."""
+    """As they were found, complete or not; empty when there are none."""
     notes: tuple[str, ...] = ()
     """What was passed over, and why."""
 
@@ -108,14 +112,15 @@ def _open(tag: Path, model: Path, notes: tuple[str, ...] = (), *, with_optimizer
         )
     files = _rank_files(model)
     first = {rank: path for rank, path in files.items() if rank.dp == 0}
-    _require_grid(model, first)
+    require_grid(model, first)
     if len(first) < len(files):
         notes += (
             f"files of {len(files) - len(first)} more data-parallel ranks in {model.name}/ are not read",
         )
-    optimizer = _rank_files(tag / OPTIMIZER) if with_optimizer else {}
-    if optimizer:
-        _require_grid(tag / OPTIMIZER, optimizer)
+    optimizer = _rank_files(tag / OPTIMIZER, _OPTIMIZER_NAMES) if with_optimizer else {}
+    optimizer = optimizer or _rank_files(model, _OLD_OPTIMIZER_NAMES)
+    if with_optimizer and not optimizer and (tag / OPTIMIZER).is_dir():
+        notes += (f"{OPTIMIZER}/ holds no rank files, so there is no optimizer state",)
     return NxdFolder(tag, first, optimizer, notes)
 
 
@@ -156,12 +161,12 @@ def _tags(path: Path) -> list[Path]:
     )
 
 
-def _rank_files(folder: Path) -> dict[Rank, Path]:
+def _rank_files(folder: Path, patterns: Iterable[re.Pattern[str]] = RANK_NAMES) -> dict[Rank, Path]:
     """Files by rank; where an older name is there as well, NxD's own order of preference decides."""
     if not folder.is_dir():
         return {}
     names = sorted(entry.name for entry in folder.iterdir())
-    for pattern in RANK_NAMES:
+    for pattern in patterns:
         matches = [match for name in names if (match := pattern.fullmatch(name))]
         files = {_rank(folder, match): _file(folder / match[0]) for match in matches}
         if files:
@@ -173,14 +178,14 @@ def _rank(folder: Path, match: re.Match[str]) -> Rank:
     numbers = {name: int(number) for name, number in match.groupdict().items()}
     if numbers.pop("ep", 0):
         raise WeightsError(f"{folder / match[0]}: checkpoints of expert parallelism are not supported")
-    return Rank(**numbers)
+    return Rank(**{"pp": 0, **numbers})
 
 
 def _file(path: Path) -> Path:
     return path / RANK_FOLDER_FILE if path.is_dir() else path
 
 
-def _require_grid(folder: Path, ranks: Iterable[Rank]) -> None:
+def require_grid(folder: Path, ranks: Iterable[Rank]) -> None:
     """Raise WeightsError with the files that are missing between the first and the last rank."""
     found = set(ranks)
     if not found:

@@ -28,7 +28,9 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 MASTERS = "weights"
 """Kind of the fp32 masters."""
 NOT_DECAYED = ("bias", "norm")
-WEIGHTS_ALONE = "to convert the weights alone, give the folder model/ beside optim/"
+WEIGHTS_ALONE = (
+    "the weights alone go --to hf and --to nxd, and --to kitae from the folder model/ beside optim/"
+)
 Kinds = dict[str, dict[str, LocalTensor]]
 
 

@@ -7,7 +7,7 @@ import torch
 from kitae.checkpoint.coverage import listed
 from kitae.checkpoint.gathered import GatheredSource, Holding
 from kitae.checkpoint.nxd import NxdSource
-from kitae.checkpoint.nxd_folder import OPTIMIZER, NxdFolder, Rank, stored_ranks
+from kitae.checkpoint.nxd_folder import OPTIMIZER, NxdFolder, Rank, require_grid, stored_ranks
 from kitae.checkpoint.nxd_moments import MASTERS, MOMENTS, WEIGHTS_ALONE, RankMoments, rank_moments, same
 from kitae.checkpoint.torch_archive import WAY_OUT
 from kitae.errors import WeightsError
@@ -74,6 +74,7 @@ def _moments(weights: NxdSource) -> dict[Rank, RankMoments]:
             f"{found.folder} holds no optimizer state: there are no rank files in {OPTIMIZER}/; "
             f"{WEIGHTS_ALONE}"
         )
+    require_grid(next(iter(found.optimizer.values())).parent, found.optimizer)
     if {(rank.tp, rank.pp) for rank in found.optimizer} != {(rank.tp, rank.pp) for rank in found.model}:
         raise WeightsError(
             f"{found.folder}: optimizer files are of ranks {stored_ranks(found.optimizer)}, those of the "

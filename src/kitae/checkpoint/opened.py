@@ -277,7 +277,7 @@ def _open_nxd(found: Detected, hints: Hints) -> Opened:
     config = read_json(beside / "config.json") if beside else hints.config
     described = None if config is None else decoder_config_of(found.path, config)
     source = NxdSource(found.path, described, order=hints.order)
-    files = [*folder.model.values(), *folder.optimizer.values()]
+    files = [path for path in (*folder.model.values(), *folder.optimizer.values()) if path.is_file()]
     xser = any(path.with_name(f"{path.name}.tensors").is_dir() for path in folder.model.values())
     ranks = f"{len(folder.model)} rank file{'s' * (len(folder.model) > 1)}{', xser' * xser}"
     return Opened(
