@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 from kitae.catalog.hf_files import TOKENIZER_FILES
 from kitae.errors import DataError
 
-_TOKEN_SOURCES = ("tokenizer_config.json", "special_tokens_map.json")
+SETTINGS_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+"""Where a tokenizer's folder says which tokens are special; the first one is believed."""
 Ids = NDArray[np.uint32]
 
 
@@ -31,13 +32,21 @@ def settled(backend: Tokenizer) -> Tokenizer:
 
 def encode_ids(backend: Tokenizer, texts: Sequence[str]) -> list[Ids]:
     """Ids of each text, without the post-processor's special tokens; raises `DataError`."""
+    return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings_of(backend, texts)]
+
+
+def encodings_of(backend: Tokenizer, texts: Sequence[str], *, with_words: bool = False) -> list[Any]:
+    """The library's encoding of each text, nothing added; slower `with_words`, whose places it then knows.
+
+    Raises `DataError`.
+    """
+    encode = backend.encode_batch if with_words else backend.encode_batch_fast
     try:
-        encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return list(encode(list(texts), add_special_tokens=False))
     except TypeError as error:  # bytes that are no UTF-8 come from a command line as such characters
         raise DataError("the tokenizer cannot encode a text that is not valid Unicode; give UTF-8") from error
     except Exception as error:  # tokenizers raises bare Exceptions
         raise DataError(f"the tokenizer cannot encode a text: {error}") from error
-    return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
 
 def tokenizer_fingerprint(folder: Path) -> str:
@@ -47,7 +56,7 @@ def tokenizer_fingerprint(folder: Path) -> str:
         if (folder / name).is_file():
             content = (folder / name).read_bytes()
             digest.update(f"{name}:{len(content)}:".encode() + content)
-    config = _load_json(folder / "config.json")
+    config = load_json(folder / "config.json")
     digest.update(json.dumps([config.get("bos_token_id"), config.get("eos_token_id")]).encode())
     return digest.hexdigest()
 
@@ -132,7 +141,8 @@ def _convert_slow(folder: Path) -> Tokenizer:
         ) from error
 
 
-def _load_json(path: Path) -> dict[str, Any]:
+def load_json(path: Path) -> dict[str, Any]:
+    """The object of a JSON file, empty where there is none; raises `DataError`."""
     if not path.is_file():
         return {}
     try:
@@ -144,8 +154,8 @@ def _load_json(path: Path) -> dict[str, Any]:
 
 def _special_id(folder: Path, kind: str, backend: Tokenizer) -> int | None:
     """The begin or end token's id. A tokenizer file that says null is believed before config.json."""
-    for name in _TOKEN_SOURCES:
-        content = _load_json(folder / name)
+    for name in SETTINGS_FILES:
+        content = load_json(folder / name)
         if f"{kind}_token" in content:
             token = content[f"{kind}_token"]
             token = token.get("content") if isinstance(token, dict) else token
@@ -153,14 +163,14 @@ def _special_id(folder: Path, kind: str, backend: Tokenizer) -> int | None:
                 return None
             known = backend.token_to_id(token)
             return None if known is None else int(known)
-    value = _load_json(folder / "config.json").get(f"{kind}_token_id")
+    value = load_json(folder / "config.json").get(f"{kind}_token_id")
     value = value[0] if isinstance(value, list) and value else value
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _adds(folder: Path, backend: Tokenizer, bos: int) -> bool:
     """Whether the begin token is added: as tokenizer_config.json says, else as the post-processor does."""
-    stated = _load_json(folder / "tokenizer_config.json").get("add_bos_token")
+    stated = load_json(folder / "tokenizer_config.json").get("add_bos_token")
     if isinstance(stated, bool):
         return stated
     return list(backend.encode("", add_special_tokens=True).ids)[:1] == [bos]

@@ -1,0 +1,181 @@
+"""Tokenizers as BERT uses them: ids, where words begin, and the special tokens around a text.
+
+Such a tokenizer can be pickled, so that worker processes get a copy. T tokens of a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kitae.data.tokenizer import SETTINGS_FILES, Ids, TextTokenizer, encodings_of, load_json
+from kitae.errors import DataError
+
+ROLES = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
+"""What a special token is for, and how it is spelt where a tokenizer's files do not say."""
+
+
+class Words(NamedTuple):
+    """The tokens of a text."""
+
+    ids: Ids
+    """[T] uint32, nothing added."""
+    starts: NDArray[np.bool_]
+    """[T] whether a token begins a word; the first one always does."""
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids that stand for no text; None for a token that the vocabulary lacks."""
+
+    cls: int | None
+    sep: int | None
+    pad: int | None
+    mask: int | None
+    unk: int | None
+    all: frozenset[int]
+    """Those five and every other special token of the vocabulary."""
+
+    def need(self, *roles: str) -> tuple[int, ...]:
+        """The ids of these roles (`cls`, `sep`, ..), in this order; raises `DataError` for one that lacks."""
+        missing = [f"{role} ({ROLES[role]})" for role in roles if getattr(self, role) is None]
+        if missing:
+            raise DataError(
+                f"the tokenizer lacks a token for: {', '.join(missing)}; name another tokenizer under "
+                "data.tokenizer, or add what is missing to its vocabulary"
+            )
+        return tuple(getattr(self, role) for role in roles)
+
+
+class WordTokenizer(Protocol):
+    """What turns texts into ids for masked-language training and classification."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Largest id plus one, added tokens included."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that the ids of a text depend on."""
+        ...
+
+    @property
+    def special(self) -> SpecialIds:
+        """The special tokens."""
+        ...
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of each text (uint32), nothing added; raises `DataError`."""
+        ...
+
+    def words_batch(self, texts: Sequence[str]) -> list[Words]:
+        """Ids of each text and where its words begin; raises `DataError`."""
+        ...
+
+    def token(self, token_id: int) -> str:
+        """The token as the vocabulary spells it; `<no token N>` when it has none."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the ids, special tokens included."""
+        ...
+
+
+@dataclass(frozen=True)
+class PieceTokenizer:
+    """A tokenizer of the `tokenizers` library: its words are those of its pre-tokenizer."""
+
+    text: TextTokenizer
+    special: SpecialIds
+
+    @property
+    def vocab_size(self) -> int:
+        """Largest id plus one, added tokens included."""
+        return self.text.vocab_size
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the tokenizer's files."""
+        return self.text.fingerprint
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of each text (uint32), nothing added."""
+        return self.text.encode_batch(texts)
+
+    def words_batch(self, texts: Sequence[str]) -> list[Words]:
+        """Ids of each text and where its words begin."""
+        return [
+            Words(np.array(encoding.ids, np.uint32), _changes(encoding.word_ids))
+            for encoding in encodings_of(self.text.backend, texts, with_words=True)
+        ]
+
+    def token(self, token_id: int) -> str:
+        """The token as the vocabulary spells it; `<no token N>` when it has none."""
+        return self.text.token(token_id)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the ids, special tokens included."""
+        return self.text.decode(ids)
+
+
+def load_tokenizer(folder: Path, dictionary: str | None = None) -> WordTokenizer:
+    """The tokenizer of a folder. `dictionary` is the recipe's; None takes the one that the files name.
+
+    Raises `DataError` for files that cannot be used, and for a dictionary where none is used.
+    """
+    if dictionary is not None:
+        raise DataError(
+            f"{folder}: data.tokenizer.dictionary is {dictionary}, but this tokenizer uses no dictionary; "
+            "take it out"
+        )
+    text = TextTokenizer.load(folder)
+    return PieceTokenizer(text, _special_of(folder, text))
+
+
+def special_ids_of(settings: dict[str, Any], vocabulary: dict[str, int], others: Sequence[int]) -> SpecialIds:
+    """The special tokens by a tokenizer's settings; a role that they do not name is spelt as BERT does.
+
+    `others` are ids of further special tokens.
+    """
+    ids = {role: _role_id(settings, vocabulary, role) for role in ROLES}
+    named = {token for token in ids.values() if token is not None}
+    return SpecialIds(**ids, all=frozenset(named | set(others)))
+
+
+def tokenizer_settings(folder: Path) -> dict[str, Any]:
+    """What the tokenizer's JSON files say, tokenizer_config.json first; raises `DataError`."""
+    merged: dict[str, Any] = {}
+    for name in SETTINGS_FILES:
+        merged = {**load_json(folder / name), **merged}
+    return merged
+
+
+def spelling(token: Any) -> str | None:
+    """A token's text from a settings file: a string, or an object with `content`; None for null."""
+    value = token.get("content") if isinstance(token, dict) else token
+    return value if isinstance(value, str) else None
+
+
+def _role_id(settings: dict[str, Any], vocabulary: dict[str, int], role: str) -> int | None:
+    named = settings.get(f"{role}_token", ROLES[role])
+    return vocabulary.get(spelling(named) or "")
+
+
+def _special_of(folder: Path, text: TextTokenizer) -> SpecialIds:
+    added = text.backend.get_added_tokens_decoder()
+    others = [int(token_id) for token_id, token in added.items() if token.special]
+    return special_ids_of(tokenizer_settings(folder), text.backend.get_vocab(with_added_tokens=True), others)
+
+
+def _changes(word_ids: Sequence[int | None]) -> NDArray[np.bool_]:
+    """[T] true where the word is another than before, or none is known."""
+    return np.array(
+        [word is None or place == 0 or word != word_ids[place - 1] for place, word in enumerate(word_ids)],
+        np.bool_,
+    )
