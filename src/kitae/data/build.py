@@ -147,7 +147,7 @@ class Builder:
         writer = PackWriter(self._folder / name, token_dtype(self._job.tokenizer.vocab_size))
         return self.result.sides.setdefault(name, Side(writer))
 
-    def _batches(self, name: str, sources: list[Source], encode: Encode) -> Iterator[Batch]:
+    def _batches(self, name: str, sources: list[Source], encode: Encode[Document, Batch]) -> Iterator[Batch]:
         tallies = [Tally(self._job.config.on_bad_line, self._advance) for _ in sources]
         intake = self.result.intakes.setdefault(name, Intake(tallies))
         pairs = zip(sources, tallies, strict=True)

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from kitae.data.tokenizer import encode_ids
 
 BATCH_CHARS = 1 << 18
 BATCH_DOCUMENTS = 2048
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,10 @@ class EncoderSpec:
     """Ids put before each document."""
     eos: tuple[int, ...] = ()
     """Ids put behind each document."""
+
+    def open(self) -> Encoder:
+        """What encodes, in the process that calls this."""
+        return Encoder(self)
 
 
 @dataclass(frozen=True)
@@ -90,9 +97,9 @@ class Encoder:
         return np.concatenate([np.array(self._spec.bos, np.uint32), ids, np.array(self._spec.eos, np.uint32)])
 
 
-def batched(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def batched(documents: Iterable[AnyDocument]) -> Iterator[list[AnyDocument]]:
     """Batches bounded in characters and number, in order; a longer document is a batch of its own."""
-    batch: list[Document] = []
+    batch: list[AnyDocument] = []
     chars = 0
     for document in documents:
         if batch and (chars + len(document.text) > BATCH_CHARS or len(batch) == BATCH_DOCUMENTS):

@@ -1,5 +1,6 @@
 """Batches are encoded in this process or in worker processes, in order and with the same result.
 
+What encodes a batch is made from a spec in the process that does the work, and its result comes back.
 Workers are started afresh (not forked), import no torch, and use one core each. They never see Ctrl-C, and
 end when the process that started them ends, however it ends.
 """
@@ -11,38 +12,59 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from kitae.data.documents import Document
-from kitae.data.tokenise import Batch, Encoder, EncoderSpec, batched
+from kitae.data.tokenise import AnyDocument, batched
 from kitae.errors import DataError
 
 IN_FLIGHT_PER_WORKER = 3
 # Below this, starting processes (about a second) costs more than it saves.
 WORKERS_MIN_BYTES = 16 << 20
 
-Encoded = tuple[list[Document], Batch]
-Encode = Callable[[Iterable[Document]], Iterator[Encoded]]
+Made = TypeVar("Made")
+Made_co = TypeVar("Made_co", covariant=True)
+
+Encode = Callable[[Iterable[AnyDocument]], Iterator[tuple[list[AnyDocument], Made]]]
+"""From documents to (documents, result), a batch at a time."""
+
+
+class Spec(Protocol[Made_co]):
+    """All that the result of a batch depends on; it can be pickled."""
+
+    def open(self) -> Callable[[Sequence[Any]], Made_co]:
+        """What turns the contents of a batch of documents into the result, for one process."""
+        ...
+
+
+def text_of(document: Document) -> str:
+    """The text alone, which is all that most encoders read."""
+    return document.text
 
 
 @contextmanager
-def encoding(spec: EncoderSpec, workers: int) -> Iterator[Encode]:
-    """Give a function from documents to (documents, batch) in order, by `workers` processes (0: this one).
+def encoding(
+    spec: Spec[Made], workers: int, content: Callable[[AnyDocument], object] = text_of
+) -> Iterator[Encode[AnyDocument, Made]]:
+    """Give a function from documents to (documents, result) in order, by `workers` processes (0: this one).
 
-    Raises `DataError` when a worker dies. Leaving the context, also by an exception, ends the workers.
+    `content` is what the encoder gets of each document. Raises `DataError` when a worker dies. Leaving the
+    context, also by an exception, ends the workers.
     """
     if workers == 0:
-        encoder = Encoder(spec)
-        yield lambda documents: ((batch, encoder(_texts(batch))) for batch in batched(documents))
+        encoder = spec.open()
+        yield lambda documents: (
+            (batch, encoder([content(document) for document in batch])) for batch in batched(documents)
+        )
         return
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(spec,))
     try:
-        yield lambda documents: _in_order(pool, batched(documents), workers * IN_FLIGHT_PER_WORKER)
+        yield lambda documents: _in_order(pool, batched(documents), workers * IN_FLIGHT_PER_WORKER, content)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -65,12 +87,15 @@ def available_cores() -> int:
 
 
 def _in_order(
-    pool: ProcessPoolExecutor, batches: Iterator[list[Document]], in_flight: int
-) -> Iterator[Encoded]:
-    waiting: deque[tuple[list[Document], Future[Batch]]] = deque()
+    pool: ProcessPoolExecutor,
+    batches: Iterator[list[AnyDocument]],
+    in_flight: int,
+    content: Callable[[AnyDocument], object],
+) -> Iterator[tuple[list[AnyDocument], Any]]:
+    waiting: deque[tuple[list[AnyDocument], Future[Any]]] = deque()
     try:
         for batch in batches:
-            waiting.append((batch, _submit(pool, _texts(batch))))
+            waiting.append((batch, _submit(pool, [content(document) for document in batch])))
             if len(waiting) >= in_flight:
                 yield _finished(waiting.popleft())
         while waiting:
@@ -82,32 +107,28 @@ def _in_order(
         ) from error
 
 
-def _finished(pair: tuple[list[Document], Future[Batch]]) -> Encoded:
+def _finished(pair: tuple[list[AnyDocument], Future[Any]]) -> tuple[list[AnyDocument], Any]:
     documents, future = pair
     return documents, future.result()
 
 
-def _texts(documents: list[Document]) -> list[str]:
-    return [document.text for document in documents]
-
-
-def _submit(pool: ProcessPoolExecutor, texts: list[str]) -> Future[Batch]:
+def _submit(pool: ProcessPoolExecutor, contents: list[object]) -> Future[Any]:
     # Processes start inside submit and inherit the signal mask: with SIGINT blocked, Ctrl-C is for us only.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return pool.submit(_encode_in_worker, texts)
+        return pool.submit(_encode_in_worker, contents)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_encoder: Encoder | None = None
+_encoder: Callable[[Sequence[Any]], Any] | None = None
 
 
-def _start_worker(spec: EncoderSpec) -> None:
+def _start_worker(spec: Spec[Any]) -> None:
     global _encoder
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _encoder = Encoder(spec)
+    _encoder = spec.open()
 
 
 def _end_with_parent() -> None:
@@ -117,6 +138,6 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _encode_in_worker(texts: list[str]) -> Batch:
+def _encode_in_worker(contents: list[object]) -> Any:
     assert _encoder is not None
-    return _encoder(texts)
+    return _encoder(contents)
