@@ -12,6 +12,7 @@ from typing import Any
 
 from kitae.errors import WeightsError
 from kitae.model.families import FAMILIES, Family
+from kitae.model.fields import number_of, require_supported, size_of
 from kitae.model.rope_config import RopeConfig
 
 REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
@@ -54,11 +55,11 @@ class DecoderConfig:
     def from_hf(cls, config: Mapping[str, Any]) -> DecoderConfig:
         """Read what config.json holds; WeightsError names a field that is missing, wrong or unsupported."""
         family = _family(config)
-        _require_supported(config)
-        size = {name: _size(config, name) for name in REQUIRED}
+        require_supported(config, MUST_BE)
+        size = {name: size_of(config, name) for name in REQUIRED}
         values = {**family.defaults, **config}
         heads = size["num_attention_heads"]
-        positions = _size(values, "max_position_embeddings")
+        positions = size_of(values, "max_position_embeddings")
         return cls(
             model_type=str(config["model_type"]),
             vocab_size=size["vocab_size"],
@@ -69,12 +70,12 @@ class DecoderConfig:
             num_kv_heads=_kv_heads(values, heads),
             head_dim=_head_dim(values, size["hidden_size"], heads),
             max_position_embeddings=positions,
-            rms_norm_eps=_number(values, "rms_norm_eps"),
+            rms_norm_eps=number_of(values, "rms_norm_eps"),
             rope=RopeConfig.from_hf(config, positions),
             **family.switches(values),
             windows=family.windows(values),
             tie_word_embeddings=bool(values["tie_word_embeddings"]),
-            initializer_range=_number(values, "initializer_range"),
+            initializer_range=number_of(values, "initializer_range"),
             bos_token_id=values.get("bos_token_id"),
             eos_token_ids=_ids(values.get("eos_token_id")),
             pad_token_id=values.get("pad_token_id"),
@@ -118,34 +119,10 @@ def _family(config: Mapping[str, Any]) -> Family:
     return FAMILIES[str(kind)]
 
 
-def _require_supported(config: Mapping[str, Any]) -> None:
-    for name, allowed in MUST_BE.items():
-        value = config.get(name)
-        if value is not None and value not in allowed:
-            supported = " or ".join(map(repr, allowed)) or "none (convert to a full-precision folder first)"
-            raise WeightsError(f"config.json: {name}: {value!r} is not supported; supported: {supported}")
-
-
-def _size(config: Mapping[str, Any], name: str) -> int:
-    value = config.get(name)
-    if value is None:
-        raise WeightsError(f"config.json: {name} is missing; it is needed to build the model")
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise WeightsError(f"config.json: {name}: {value!r} where a whole number above 0 is needed")
-    return value
-
-
-def _number(config: Mapping[str, Any], name: str) -> float:
-    value = config.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise WeightsError(f"config.json: {name}: {value!r} where a number is needed")
-    return float(value)
-
-
 def _kv_heads(values: Mapping[str, Any], num_heads: int) -> int:
     if values.get("num_key_value_heads") is None:
         return num_heads
-    kv_heads = _size(values, "num_key_value_heads")
+    kv_heads = size_of(values, "num_key_value_heads")
     if num_heads % kv_heads:
         raise WeightsError(
             f"config.json: num_attention_heads: {num_heads} is no multiple of num_key_value_heads {kv_heads}"
@@ -155,7 +132,7 @@ def _kv_heads(values: Mapping[str, Any], num_heads: int) -> int:
 
 def _head_dim(values: Mapping[str, Any], hidden_size: int, num_heads: int) -> int:
     if values.get("head_dim") is not None:
-        head_dim = _size(values, "head_dim")
+        head_dim = size_of(values, "head_dim")
     elif hidden_size % num_heads:
         raise WeightsError(
             f"config.json: hidden_size: {hidden_size} is no multiple of num_attention_heads ({num_heads}), "

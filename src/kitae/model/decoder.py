@@ -20,8 +20,8 @@ from kitae.model.config import DecoderConfig
 from kitae.model.kernels import product_dtype
 from kitae.model.layouts import decoder_layouts
 from kitae.model.rotary import inverse_frequencies, rotary_tables
-from kitae.parallel.layout import ParameterLayout
-from kitae.parallel.region import UNCUT, WHOLE_VOCABULARY, Region, Vocabulary
+from kitae.parallel.layout import LayoutTable, ParameterLayout
+from kitae.parallel.region import UNCUT, Region, Vocabulary, vocabulary_of
 
 __all__ = ["Decoder", "Recompute", "decoder_layouts"]
 
@@ -36,7 +36,7 @@ class Embedding(nn.Module):
         self.weight = own["weight"]
 
     def forward(self, ids: torch.Tensor, vocabulary: Vocabulary) -> torch.Tensor:
-        """[B, S] to [B S, H], to be summed over the ranks."""
+        """[...] to [tokens, H], to be summed over the ranks."""
         return vocabulary.look_up(self.weight, ids.flatten())
 
 
@@ -64,11 +64,11 @@ class Decoder(nn.Module):
         self.config = config
         self.tied = tied
         self.region = region
-        self.layouts: list[ParameterLayout] = decoder_layouts(config, tied)(
-            region.group.size, region.group.rank
-        )
+        self.table: LayoutTable = decoder_layouts(config, tied)
+        """What any rank of any cut holds."""
+        self.layouts: list[ParameterLayout] = self.table(region.group.size, region.group.rank)
         """One entry a parameter, with the names and the order of `named_parameters()`."""
-        self.vocabulary = _vocabulary(self.layouts[0], region)
+        self.vocabulary = vocabulary_of(self.layouts[0], region)
         """Which rows of the embedding and of the head are here."""
         own = Parameters(
             {
@@ -155,10 +155,3 @@ class Decoder(nn.Module):
                 f"parallel.tensor_parallel_size: a model cut over {self.region.group.size} ranks does not "
                 "generate text; load it whole, in one process"
             )
-
-
-def _vocabulary(embedding: ParameterLayout, region: Region) -> Vocabulary:
-    if region.group.size == 1:
-        return WHOLE_VOCABULARY
-    box = embedding.pieces[0].box
-    return Vocabulary(region.group, box.start[0], box.shape[0])

@@ -93,7 +93,7 @@ class _NormLinear(Function):
         ctx.dtype, ctx.region, ctx.bias = product_dtype(x), region, _dtype(bias)
         normed = _normed(x, scale, norm).to(ctx.dtype)
         ctx.save_for_backward(x, scale, norm, weight, None if recompute else normed)
-        return _linear(region.gather(normed), weight, bias)
+        return linear_of(region.gather(normed), weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Maybe, ...]:
@@ -102,7 +102,7 @@ class _NormLinear(Function):
         # what the ranks exchange travels while the products are made that do not need it
         gathering = ctx.region.begin_gather(normed)
         reducing = ctx.region.begin_reduce(gradient @ weight.to(ctx.dtype))
-        d_weight, d_bias = _weight_gradients(gradient, gathering.wait(), weight.dtype, ctx.bias)
+        d_weight, d_bias = weight_gradients(gradient, gathering.wait(), weight.dtype, ctx.bias)
         dx, d_norm = _norm_gradients(reducing.wait(), x, scale, norm)
         return dx, d_norm, None, d_weight, d_bias, None, None
 
@@ -114,7 +114,7 @@ class _GatedLinear(Function):
         product = F.silu(gate).mul_(up)
         ctx.bias = _dtype(bias)
         ctx.save_for_backward(gate_up, weight, None if recompute else product)
-        return _linear(product, weight, bias)
+        return linear_of(product, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Maybe, ...]:
@@ -123,7 +123,7 @@ class _GatedLinear(Function):
         activated = F.silu(gate)
         product = activated * up if product is None else product
         d_product = gradient @ weight.to(gradient.dtype)
-        d_weight, d_bias = _weight_gradients(gradient, product, weight.dtype, ctx.bias)
+        d_weight, d_bias = weight_gradients(gradient, product, weight.dtype, ctx.bias)
         d_up = activated.mul_(d_product)
         d_gate = torch.ops.aten.silu_backward(d_product.mul_(up), gate)
         return torch.cat((d_gate, d_up), -1), d_weight, d_bias, None
@@ -169,12 +169,12 @@ def _dtype(bias: Maybe) -> torch.dtype | None:
     return None if bias is None else bias.dtype
 
 
-def _linear(inputs: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
+def linear_of(inputs: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
     """Give x W^T + b in the dtype of the inputs."""
     return F.linear(inputs, weight.to(inputs.dtype), None if bias is None else bias.to(inputs.dtype))
 
 
-def _weight_gradients(
+def weight_gradients(
     gradient: Tensor, inputs: Tensor, weight: torch.dtype, bias: torch.dtype | None
 ) -> tuple[Tensor, Maybe]:
     """Gradients of a linear layer's weight and bias, in their dtypes."""

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from kitae.backend.group import ALONE, Group, Pending
 from kitae.errors import RecipeError
+from kitae.parallel.layout import ParameterLayout
 
 Tensor = torch.Tensor
 
@@ -77,12 +78,20 @@ class Region:
         """`begin_reduce`, and wait."""
         return self.begin_reduce(tensor).wait()
 
+    def own(self, tensor: Tensor) -> Tensor:
+        """What is token-wise here of values [T, ...] that every rank has."""
+        return tensor
+
     def enter(self, tensor: Tensor) -> Tensor:
         """`gather` whose gradient is the ranks' sum: what follows gives each rank a part of it."""
         return tensor
 
     def leave(self, tensor: Tensor) -> Tensor:
         """`reduce` whose gradient is the same on every rank; `tensor` may be overwritten."""
+        return tensor
+
+    def once(self, tensor: Tensor) -> Tensor:
+        """What every rank computes alike from what it entered with: one of them gives all the gradient."""
         return tensor
 
     def row_parallel(self, linear: Callable[[Tensor | None], Tensor], bias: Tensor | None) -> Tensor:
@@ -104,12 +113,18 @@ class _TensorParallel(Region):
     def leave(self, tensor: Tensor) -> Tensor:
         return _Leave.apply(tensor, self)  # type: ignore[no-any-return, no-untyped-call]
 
+    def once(self, tensor: Tensor) -> Tensor:
+        return _Once.apply(tensor, self.group.rank == 0)  # type: ignore[no-any-return, no-untyped-call]
+
     def row_parallel(self, linear: Callable[[Tensor | None], Tensor], bias: Tensor | None) -> Tensor:
         total = self.leave(linear(None))
         return total if bias is None else total + bias.to(total.dtype)
 
 
 class _SequenceParallel(_TensorParallel):
+    def own(self, tensor: Tensor) -> Tensor:
+        return tensor.chunk(self.group.size)[self.group.rank]
+
     def begin_gather(self, tensor: Tensor) -> Coming:
         output = tensor.new_empty((self.group.size * tensor.shape[0], *tensor.shape[1:]))
         return _Travelling(self.group.start_all_gather(output, tensor), output)
@@ -154,6 +169,17 @@ class _Leave(Function):
         return ctx.region.gather(gradient), None
 
 
+class _Once(Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, counts: bool) -> Tensor:
+        ctx.counts = counts
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient if ctx.counts else torch.zeros_like(gradient), None
+
+
 UNCUT = Region()
 """The region of a process that holds the whole model."""
 
@@ -189,3 +215,11 @@ class Vocabulary:
 
 
 WHOLE_VOCABULARY = Vocabulary()
+
+
+def vocabulary_of(embedding: ParameterLayout, region: Region) -> Vocabulary:
+    """The rows that the layout of an embedding says are here."""
+    if region.group.size == 1:
+        return WHOLE_VOCABULARY
+    box = embedding.pieces[0].box
+    return Vocabulary(region.group, box.start[0], box.shape[0])
