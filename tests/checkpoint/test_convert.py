@@ -280,7 +280,7 @@ def test_a_kitae_checkpoint_keeps_what_export_needs(tmp_path, folder):
 def test_pickles_are_not_run(tmp_path, folder):
     as_bin(folder)
     torch.save({"model.norm.weight": torch.ones(3), "x": Exception}, folder / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match="runs no code from weights"):
+    with pytest.raises(WeightsError, match="runs no code from files of weights"):
         converted(folder, tmp_path / "out")
 
 

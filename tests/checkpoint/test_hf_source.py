@@ -172,9 +172,11 @@ def test_empty_metadata(folder: Path) -> None:
 
 def test_truncated_bin(folder: Path) -> None:
     file = as_bin(folder) / "pytorch_model.bin"
-    file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(WeightsError, match="truncated download"):
-        HfSource(folder)
+    content = file.read_bytes()
+    for length in (0, 1, 300, len(content) // 2, len(content) - 200, len(content) - 1):
+        file.write_bytes(content[:length])
+        with pytest.raises(WeightsError, match=r"bin is (cut off|no file of torch)"):
+            HfSource(folder)
 
 
 class Trap:
@@ -190,7 +192,7 @@ def test_bin_that_wants_to_run_code(folder: Path, how: str, monkeypatch: pytest.
         torch.save({"a": Trap()}, folder / "pytorch_model.bin")
     else:
         (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Trap()}))
-    with pytest.raises(WeightsError, match="needs more than tensors"):
+    with pytest.raises(WeightsError, match="runs no code from"):
         HfSource(folder)
     assert not (folder / "trapped").exists()
 

@@ -1,4 +1,4 @@
-"""One pytorch_model*.bin file, memory-mapped and read without running anything that its pickle asks for."""
+"""One pytorch_model*.bin file, read without running anything that its pickle asks for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any
 import torch
 
 from kitae.checkpoint.pipe import TensorInfo
+from kitae.checkpoint.restricted import open_pickled
+from kitae.checkpoint.torch_archive import WAY_OUT, StoredTensor
 from kitae.errors import WeightsError
 from kitae.parallel.layout import Box
+
+_Tensors = dict[str, StoredTensor] | dict[str, torch.Tensor]
 
 
 class BinFile:
@@ -18,36 +22,38 @@ class BinFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._state: dict[str, torch.Tensor] = _load(path)
+        self._state: _Tensors = _open(path)
         self.tensors = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in self._state.items()}
 
     def read(self, name: str, box: Box) -> torch.Tensor:
-        """The box of tensor `name`, copied out of the mapped file."""
-        return self._state[name][box.slices()].clone()
+        """The box of tensor `name`, in memory of its own."""
+        tensor = self._state[name]
+        return tensor.read(box) if isinstance(tensor, StoredTensor) else tensor[box.slices()].clone()
 
 
-def _load(path: Path) -> dict[str, torch.Tensor]:
+def _open(path: Path) -> _Tensors:
+    with path.open("rb") as file:
+        start = file.read(2)
+    if not start.startswith((b"PK", b"\x80")):
+        raise WeightsError(f"{path} is no file of torch.save (a broken download?); {WAY_OUT}")
+    zipped = start == b"PK"
+    state, kind = (open_pickled(path), StoredTensor) if zipped else (_load_old(path), torch.Tensor)
+    for name, value in state.items() if isinstance(state, dict) else [("the file", state)]:
+        if not isinstance(value, kind):
+            raise WeightsError(
+                f"{path}: {name} is a {type(value).__name__}, not a tensor; kitae reads plain state dicts"
+            )
+    return {str(name): value for name, value in state.items()}
+
+
+def _load_old(path: Path) -> Any:
+    """The whole of a file from before torch 1.6, which is no zip archive."""
     try:
-        state = _torch_load(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path} needs more than tensors to be unpickled, and kitae runs no code from weights; "
             "save it as safetensors on a machine where you trust it"
         ) from error
-    except (RuntimeError, EOFError, ValueError) as error:
-        raise WeightsError(
-            f"{path} cannot be read (a truncated download?); delete it and download it again"
-        ) from error
-    for name, value in state.items() if isinstance(state, dict) else [("the file", state)]:
-        if not isinstance(value, torch.Tensor):
-            raise WeightsError(
-                f"{path}: {name} is a {type(value).__name__}, not a tensor; kitae reads plain state dicts"
-            )
-    return dict(state)
-
-
-def _torch_load(path: Path) -> Any:
-    # Files from before torch 1.6 are no zip archives and cannot be mapped.
-    with path.open("rb") as file:
-        zipped = file.read(2) == b"PK"
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    except Exception as error:  # its reader has one for each kind of damage
+        raise WeightsError(f"{path} cannot be read (a truncated download?); {WAY_OUT}") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import FileIO
@@ -15,6 +16,7 @@ from itertools import accumulate
 from math import prod
 from operator import mul
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 
@@ -24,6 +26,8 @@ from kitae.parallel.layout import Box, Shape
 
 WAY_OUT = "copy the checkpoint again from where it was made, or take an earlier one"
 _LOCAL_HEADER_BYTES = 30
+_UTF8 = 0x800
+"""The flag of a name in UTF-8; without it, it is read as code page 437."""
 _MAX_PICKLE_BYTES = 256 << 20
 _BLOCK_BYTES = 4 << 20
 """Small enough that the memory is used again, for new pages are slower than the copying."""
@@ -134,7 +138,11 @@ class TorchArchive:
             raise WeightsError(
                 f"{self.path} is of a machine of the other byte order; save it again on this one"
             )
-        return self._bytes("data.pkl")
+        content = self._bytes("data.pkl")
+        # A changed name in it would give a tensor another's values. 0 is what torch writes when told to skip it.
+        if self._records["data.pkl"].CRC not in (0, zlib.crc32(content)):
+            raise WeightsError(f"{self.path} is damaged at its record data.pkl; {WAY_OUT}")
+        return content
 
     def record(self, name: str) -> Record:
         """Where a record's bytes are."""
@@ -142,12 +150,10 @@ class TorchArchive:
             raise WeightsError(f"{self.path} lacks its record {name}; {WAY_OUT}")
         entry = self._records[name]
         with self.path.open("rb") as file:
-            file.seek(entry.header_offset)
-            header = file.read(_LOCAL_HEADER_BYTES)
+            header = _local_header(file, entry.header_offset)
             size = file.seek(0, 2)
-        names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        start = entry.header_offset + _LOCAL_HEADER_BYTES + names
-        if header[:4] != b"PK\x03\x04" or start + entry.file_size > size:
+        start = entry.header_offset + len(header)
+        if not _is_header_of(header, entry) or start + entry.file_size > size:
             raise WeightsError(f"{self.path} is cut off or overwritten at its record {name}; {WAY_OUT}")
         return Record(start, entry.file_size)
 
@@ -175,6 +181,31 @@ def _records(path: Path) -> Mapping[str, zipfile.ZipInfo]:
     if len(records) < len(entries) or any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise WeightsError(f"{path} is a zip archive, but not one of torch.save; {WAY_OUT}")
     return records
+
+
+def _local_header(file: BinaryIO, offset: int) -> bytes:
+    """What stands before the data of a record, as long as it says to be."""
+    file.seek(max(0, offset))
+    fixed = file.read(_LOCAL_HEADER_BYTES)
+    return fixed + file.read(sum(_lengths(fixed)))
+
+
+def _lengths(header: bytes) -> tuple[int, int]:
+    """Of the name, and of the extra fields that make the data aligned."""
+    return int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
+
+
+def _is_header_of(header: bytes, entry: zipfile.ZipInfo) -> bool:
+    """Whether it is the record's and whole, for where it ends the data begins."""
+    name_length, extra_length = _lengths(header)
+    name = entry.orig_filename.encode("utf-8" if entry.flag_bits & _UTF8 else "cp437")
+    start = _LOCAL_HEADER_BYTES + name_length
+    if header[:4] != b"PK\x03\x04" or header[_LOCAL_HEADER_BYTES:start] != name:
+        return False
+    end = start + extra_length
+    while start + 4 <= end:
+        start += 4 + int.from_bytes(header[start + 2 : start + 4], "little")
+    return start == end == len(header)
 
 
 def _no_archive(path: Path) -> str:
