@@ -14,6 +14,7 @@ from tiny_tokenizer import SENTENCES, write_tokenizer
 from tokenizers import Tokenizer
 
 import kitae.data.build as build_module
+import kitae.data.reading as reading_module
 from kitae.data.pack import PackWriter
 from kitae.data.prepare import data_key, prepare
 from kitae.data.tokenizer import TextTokenizer, tokenizer_fingerprint
@@ -75,7 +76,7 @@ def test_the_whole_text_is_there(go, corpus, make_config, tokenizer):
 def test_second_time_tokenises_nothing(go, corpus, make_config, monkeypatch):
     """Case 44."""
     first = go(make_config(**corpus))
-    monkeypatch.setattr(build_module, "encoding", lambda *args: pytest.fail("tokenised again"))
+    monkeypatch.setattr(reading_module, "encoding", lambda *args: pytest.fail("tokenised again"))
     again = go(make_config(**corpus))
     assert (first.reused, again.reused) == (False, True)
     assert again.key == first.key

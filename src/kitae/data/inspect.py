@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kitae.data.card import read_card, summary
+from kitae.data.card import read_card
 from kitae.data.packed import PackedData, Span
+from kitae.data.prepare import summary
 from kitae.data.rows import labels_by_length
 from kitae.data.tokenizer import TextTokenizer
 from kitae.errors import DataError

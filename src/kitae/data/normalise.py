@@ -12,6 +12,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 
+DOCUMENT_ENDS = "newlines at both ends of a document are cut off"
+"""What the data card says of point 1."""
+
 
 def _nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kitae.data.examples import Sample
 from kitae.data.pack import DOCUMENT_DTYPE, DOCUMENTS_FILE, FORMAT, META_FILE, PackedMeta, shard_name
 from kitae.data.rows import PADDING_ID, Rows, build_rows
 from kitae.errors import DataError
@@ -75,6 +76,10 @@ class PackedData:
             for n in range(start // size, -(-end // size))
         ]
         return np.concatenate(parts).astype(np.int64)
+
+    def read(self, samples: Sequence[Sample]) -> Rows:
+        """The rows of these samples, the same each time they are read; raises `IndexError`."""
+        return self.rows([sample.number for sample in samples])
 
     def rows(self, indices: Sequence[int]) -> Rows:
         """The rows with these numbers, in this order; raises `IndexError`."""

@@ -56,6 +56,11 @@ class Batch:
     digests: list[bytes]
     """[N] hash of each document's text: equal texts, equal hashes."""
 
+    @property
+    def full(self) -> NDArray[np.bool_]:
+        """[N] whether each document has tokens."""
+        return self.lengths > 0
+
     def select(self, chosen: NDArray[np.bool_]) -> Batch:
         """The documents for which `chosen` [N] is true."""
         return Batch(
