@@ -129,6 +129,11 @@ def load_tokenizer(folder: Path, dictionary: str | None = None) -> WordTokenizer
 
     Raises `DataError` for files that cannot be used, and for a dictionary where none is used.
     """
+    # Only here: that module reads this one.
+    from kitae.data.japanese import JapaneseTokenizer, is_japanese
+
+    if is_japanese(folder):
+        return JapaneseTokenizer.load(folder, dictionary)
     if dictionary is not None:
         raise DataError(
             f"{folder}: data.tokenizer.dictionary is {dictionary}, but this tokenizer uses no dictionary; "
