@@ -23,7 +23,7 @@ from kitae.parallel.layout import Box
 
 __all__ = ["HfSink", "HfSource", "read_json"]
 
-COMPUTED = re.compile(r"\.rotary_emb\.inv_freq$|\.masked_bias$")
+COMPUTED = re.compile(r"\.rotary_emb\.inv_freq$|\.masked_bias$|\bembeddings\.position_ids$")
 """Buffers of old checkpoints that the model computes itself."""
 
 

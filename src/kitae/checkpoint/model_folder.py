@@ -14,29 +14,31 @@ import torch
 
 from kitae.checkpoint.coverage import listed
 from kitae.checkpoint.hf import HfSource, read_json
-from kitae.checkpoint.hf_sink import HEAD
 from kitae.checkpoint.live import LiveSink
-from kitae.checkpoint.pipe import TensorInfo, TensorSource
+from kitae.checkpoint.pipe import Renamed, TensorSource
 from kitae.checkpoint.stream import fill
 from kitae.errors import WeightsError
+from kitae.model.architecture import Model, ModelConfig, architecture_of, parse_config, table_of
 from kitae.model.config import DecoderConfig
-from kitae.model.decoder import Decoder, decoder_layouts
+from kitae.model.decoder import Decoder
 from kitae.parallel.layout import Box, Shape
 from kitae.parallel.region import UNCUT, Region
 
 EMBEDDING = "model.embed_tokens.weight"
+"""Of a decoder."""
 _COMPARED_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder whose tensors are those that the decoder needs."""
+    """A folder whose tensors are those that the model needs."""
 
     folder: Path
     config: Mapping[str, Any]
     """config.json as it stands there, unknown keys included."""
-    decoder_config: DecoderConfig
+    model_config: ModelConfig
     source: TensorSource
+    """The tensors under the names that the model's layout has for them."""
     tied: bool
     """Whether the head is the embedding; then a copy of it in the folder is not among `names`."""
     dtype: torch.dtype
@@ -47,17 +49,22 @@ class ModelFolder:
     notes: tuple[str, ...]
     """What was odd and is harmless."""
 
+    @property
+    def decoder_config(self) -> DecoderConfig:
+        """The configuration of a decoder; WeightsError for a model that is none."""
+        return require_decoder(self.folder, self.model_config)
+
 
 def open_model(folder: Path) -> ModelFolder:
     """Open a folder; WeightsError says what is unsupported, missing or contradictory."""
     config = read_json(folder / "config.json")
-    decoder_config = decoder_config_of(folder, config)
+    model_config = model_config_of(folder, config)
     source = HfSource(folder)
     generation = folder / "generation_config.json"
     return checked_model(
         folder,
         config,
-        decoder_config,
+        model_config,
         source,
         generation_config=read_json(generation) if generation.is_file() else None,
         notes=source.notes,
@@ -67,27 +74,40 @@ def open_model(folder: Path) -> ModelFolder:
 def checked_model(
     folder: Path,
     config: Mapping[str, Any],
-    decoder_config: DecoderConfig,
+    model_config: ModelConfig,
     source: TensorSource,
     *,
     generation_config: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> ModelFolder:
     """Full tensors from anywhere as a model; WeightsError unless they are those that the config needs."""
-    tied, note = head_is_tied(source, decoder_config.tie_word_embeddings)
-    shapes = full_shapes(decoder_config, tied)
-    _require_tensors(folder, source, shapes, tied)
+    kind = architecture_of(model_config)
+    source = Renamed(source, kind.stored_names(model_config, source.tensors()))
+    model_config = kind.settled(model_config, source.tensors())
+    tied, note = head_is_tied(source, model_config)
+    shapes = full_shapes(model_config, tied)
+    left = _require_tensors(folder, source, shapes, model_config)
     return ModelFolder(
         folder=folder,
         config=config,
-        decoder_config=decoder_config,
+        model_config=model_config,
         source=source,
         tied=tied,
-        dtype=source.tensors()[EMBEDDING].dtype,
+        dtype=source.tensors()[kind.embedding(model_config)].dtype,
         names=tuple(shapes),
         generation_config=generation_config,
-        notes=(*notes, *note),
+        notes=(*notes, *note, *left),
     )
+
+
+def load_model(
+    folder: Path,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    region: Region = UNCUT,
+) -> Model:
+    """The model of a folder with its weights, cast to `dtype`; of a tensor-parallel rank, its part."""
+    return build_model(open_model(folder), dtype, device, region)
 
 
 def load_decoder(
@@ -96,8 +116,22 @@ def load_decoder(
     device: torch.device | str = "cpu",
     region: Region = UNCUT,
 ) -> Decoder:
-    """The decoder of a folder with its weights, cast to `dtype`; of a tensor-parallel rank, its part."""
+    """As `load_model`; WeightsError for a model that is no decoder."""
     return build_decoder(open_model(folder), dtype, device, region)
+
+
+def build_model(
+    model: ModelFolder,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    region: Region = UNCUT,
+) -> Model:
+    """The model of an opened folder with its weights, cast to `dtype`; only what it holds is read."""
+    build = architecture_of(model.model_config).build
+    built = build(model.model_config, tied=model.tied, dtype=dtype, device=device, region=region)
+    with LiveSink(dict(built.named_parameters()), built.layouts) as sink:
+        fill(model.source, sink)
+    return built
 
 
 def build_decoder(
@@ -106,55 +140,98 @@ def build_decoder(
     device: torch.device | str = "cpu",
     region: Region = UNCUT,
 ) -> Decoder:
-    """The decoder of an opened folder with its weights, cast to `dtype`; only what it holds is read."""
-    decoder = Decoder(model.decoder_config, tied=model.tied, dtype=dtype, device=device, region=region)
-    fill_decoder(decoder, model.source)
-    return decoder
+    """As `build_model`; WeightsError for a model that is no decoder."""
+    require_decoder(model.folder, model.model_config)
+    built = build_model(model, dtype, device, region)
+    assert isinstance(built, Decoder)
+    return built
 
 
-def fill_decoder(decoder: Decoder, source: TensorSource) -> None:
-    """Give a decoder, or a rank's part of one, its weights; WeightsError unless they are those it needs."""
-    needed = {piece.tensor for layout in decoder.layouts for piece in layout.pieces}
-    unknown = sorted(source.tensors().keys() - needed - {HEAD})
+def model_of(
+    config: Mapping[str, Any],
+    source: TensorSource,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    region: Region = UNCUT,
+) -> Model:
+    """The model that a config.json describes, of any kind, with the tensors of a checkpoint of kitae.
+
+    WeightsError unless they are those that it needs. Of a tensor-parallel rank, its part.
+    """
+    model_config = parse_config(config)
+    kind = architecture_of(model_config)
+    model_config = kind.settled(model_config, source.tensors())
+    tied = kind.head(model_config) not in source.tensors()
+    built = kind.build(model_config, tied=tied, dtype=dtype, device=device, region=region)
+    fill_model(built, source)
+    return built
+
+
+def fill_model(model: Model, source: TensorSource) -> None:
+    """Give a model, or a rank's part of one, its weights; WeightsError unless they are those it needs."""
+    needed = {piece.tensor for layout in model.layouts for piece in layout.pieces}
+    unknown = sorted(source.tensors().keys() - needed - {architecture_of(model.config).head(model.config)})
     if unknown:
         raise WeightsError(f"{len(unknown)} tensors are not part of the model: {listed(unknown)}")
-    with LiveSink(dict(decoder.named_parameters()), decoder.layouts) as sink:
+    with LiveSink(dict(model.named_parameters()), model.layouts) as sink:
         fill(source, sink)
 
 
-def full_shapes(config: DecoderConfig, tied: bool) -> dict[str, Shape]:
-    """Name and shape of every full tensor of a decoder."""
-    layouts = decoder_layouts(config, tied)(1, 0)
+fill_decoder = fill_model
+
+
+def full_shapes(config: ModelConfig, tied: bool) -> dict[str, Shape]:
+    """Name and shape of every full tensor of a model."""
+    layouts = table_of(config, tied)(1, 0)
     return {piece.tensor: piece.full_shape for layout in layouts for piece in layout.pieces}
 
 
-def decoder_config_of(folder: Path, config: Mapping[str, Any]) -> DecoderConfig:
+def model_config_of(folder: Path, config: Mapping[str, Any]) -> ModelConfig:
     """What a config.json describes; WeightsError names the folder or file too."""
     try:
-        return DecoderConfig.from_hf(config)
+        return parse_config(config)
     except WeightsError as error:
         raise WeightsError(f"{folder}: {error}") from None
 
 
-def head_is_tied(source: TensorSource, flag: bool) -> tuple[bool, Sequence[str]]:
+def decoder_config_of(folder: Path, config: Mapping[str, Any]) -> DecoderConfig:
+    """As `model_config_of`; WeightsError for a model that is no decoder."""
+    return require_decoder(folder, model_config_of(folder, config))
+
+
+def require_decoder(folder: Path, config: ModelConfig) -> DecoderConfig:
+    """The configuration; WeightsError unless it is a decoder's."""
+    if not isinstance(config, DecoderConfig):
+        raise WeightsError(
+            f"{folder} holds an encoder (model_type: {config.model_type}), which predicts no next token; "
+            "this needs a decoder, such as Llama's"
+        )
+    return config
+
+
+def head_is_tied(source: TensorSource, config: ModelConfig) -> tuple[bool, Sequence[str]]:
     """Whether the head is the embedding, and a note where config.json says otherwise."""
-    infos = source.tensors()
-    if HEAD not in infos:
+    kind, flag, infos = architecture_of(config), config.tie_word_embeddings, source.tensors()
+    head, embedding = kind.head(config), kind.embedding(config)
+    if head is None:
+        return True, []
+    if head not in infos:
         return True, [] if flag else [
-            f"config.json says untied, but there is no {HEAD}: the head is the embedding"
+            f"config.json says untied, but there is no {head}: the head is the embedding"
         ]
-    if EMBEDDING in infos and _equal(source, infos[HEAD], infos[EMBEDDING]):
+    if embedding in infos and _equal(source, head, embedding):
         return True, [] if flag else [
-            f"{HEAD} equals the embedding to the bit: taken as tied, against config.json"
+            f"{head} equals the embedding to the bit: taken as tied, against config.json"
         ]
-    return False, [f"{HEAD} differs from the embedding: untied, against config.json"] if flag else []
+    return False, [f"{head} differs from the embedding: untied, against config.json"] if flag else []
 
 
-def _equal(source: TensorSource, head: TensorInfo, embedding: TensorInfo) -> bool:
+def _equal(source: TensorSource, head: str, embedding: str) -> bool:
     """Whether head and embedding have the same bits, compared in blocks of rows."""
-    return head == embedding and all(
-        torch.equal(source.read(HEAD, box).view(torch.uint8), source.read(EMBEDDING, box).view(torch.uint8))
-        for box in _row_blocks(head.shape)
+    infos = source.tensors()
+    return infos[head] == infos[embedding] and all(
+        torch.equal(source.read(head, box).view(torch.uint8), source.read(embedding, box).view(torch.uint8))
+        for box in _row_blocks(infos[head].shape)
     )
 
 
@@ -164,7 +241,10 @@ def _row_blocks(shape: Shape) -> Iterator[Box]:
         yield Box((first, *(0,) * (len(shape) - 1)), (rows, *shape[1:]))
 
 
-def _require_tensors(folder: Path, source: TensorSource, shapes: dict[str, Shape], tied: bool) -> None:
+def _require_tensors(
+    folder: Path, source: TensorSource, shapes: Mapping[str, Shape], config: ModelConfig
+) -> Sequence[str]:
+    """Raise WeightsError unless the tensors are those of the shapes; a note of what is left out of others."""
     found = source.tensors()
     missing = [name for name in shapes if name not in found]
     if missing:
@@ -178,14 +258,27 @@ def _require_tensors(folder: Path, source: TensorSource, shapes: dict[str, Shape
     ]
     if wrong:
         raise WeightsError(f"{folder}: {len(wrong)} tensors have another shape: {listed(wrong)}")
-    unknown = [name for name in found if name not in shapes and not (tied and name == HEAD)]
-    if unknown:
-        raise WeightsError(
-            f"{folder}: {len(unknown)} tensors are not part of the model that config.json describes: "
-            f"{listed(unknown)}"
-        )
+    left = require_known(folder, source, shapes, config)
     integers = [f"{name} ({found[name].dtype})" for name in shapes if not found[name].dtype.is_floating_point]
     if integers:
         raise WeightsError(
             f"{folder}: quantised tensors are not supported: {listed(integers)}; dequantise them first"
         )
+    return left
+
+
+def require_known(
+    folder: Path, source: TensorSource, shapes: Mapping[str, Shape], config: ModelConfig
+) -> Sequence[str]:
+    """Raise WeightsError where a tensor is neither the model's nor of a head; a note of those of heads."""
+    kind = architecture_of(config)
+    others = [name for name in source.tensors() if name not in shapes and name != kind.head(config)]
+    unknown = [name for name in others if not kind.left_out(name)]
+    if unknown:
+        raise WeightsError(
+            f"{folder}: {len(unknown)} tensors are not part of the model that config.json describes: "
+            f"{listed(unknown)}"
+        )
+    if not others:
+        return []
+    return [f"left out, as {kind.class_name(config)} has no such part: {', '.join(others)}"]

@@ -14,7 +14,7 @@ from kitae.checkpoint.detect import TITLES, Detected, Kind, detect
 from kitae.checkpoint.gguf import GgufSource
 from kitae.checkpoint.hf import COMPUTED, HfSource, TensorFile, read_json
 from kitae.checkpoint.hf_bin import BinFile
-from kitae.checkpoint.model_folder import ModelFolder, checked_model, decoder_config_of
+from kitae.checkpoint.model_folder import ModelFolder, checked_model, decoder_config_of, model_config_of
 from kitae.checkpoint.nxd import NxdSource
 from kitae.checkpoint.nxd_folder import find_nxd
 from kitae.checkpoint.nxd_format import NxdFormat, Order
@@ -81,11 +81,10 @@ class Opened:
                 f"{self.path}: {self.title} carries no config.json, and the shapes alone do not tell the "
                 "heads; name the model's with --config FILE"
             )
-        config = decoder_config_of(self.path, self.config)
         return checked_model(
             self.path,
             self.config,
-            config,
+            model_config_of(self.path, self.config),
             self.source,
             generation_config=self.generation_config,
             notes=self.notes,
@@ -145,11 +144,11 @@ def _with_config(opened: Opened, given: tuple[Config, Path] | None) -> Opened:
 
 def _require_same(opened: Opened, config: Config, path: Path) -> None:
     assert opened.config is not None
-    own, given = vars(decoder_config_of(opened.path, opened.config)), vars(decoder_config_of(path, config))
+    own, given = vars(model_config_of(opened.path, opened.config)), vars(model_config_of(path, config))
     for name, value in own.items():
-        if given[name] != value and name != "tie_word_embeddings":
+        if given.get(name) != value and name != "tie_word_embeddings":
             raise WeightsError(
-                f"--config {path} says {name} {given[name]}, but {opened.path} has its own config, which "
+                f"--config {path} says {name} {given.get(name)}, but {opened.path} has its own config, which "
                 f"says {value}; leave --config out, or name the right file"
             )
 

@@ -105,3 +105,21 @@ class Selection:
         """The box of a chosen tensor."""
         assert name in self._infos, f"{name} was not chosen"
         return self._source.read(name, box)
+
+
+class Renamed:
+    """The tensors of a source under other names; those that get none are left out."""
+
+    def __init__(self, source: TensorSource, stored: Mapping[str, str]) -> None:
+        """`stored` gives the source's name for each new one."""
+        self._source, self._stored = source, stored
+        infos = source.tensors()
+        self._infos = {name: infos[own] for name, own in stored.items()}
+
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """The renamed tensors' shapes and dtypes."""
+        return self._infos
+
+    def read(self, name: str, box: Box | None = None) -> torch.Tensor:
+        """The box of a renamed tensor."""
+        return self._source.read(self._stored[name], box)

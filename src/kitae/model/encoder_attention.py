@@ -45,7 +45,7 @@ class _WrittenOut(Function):
     def forward(ctx: Any, qkv: Tensor, seen: Tensor, keep: Keep | None, recompute: bool) -> Tensor:
         q, k, v = _by_head(qkv)
         mask = None if keep is None else keep.mask()
-        output = q.new_empty(qkv.shape[:2] + qkv.shape[3:])
+        output: Tensor = q.new_empty(qkv.shape[:2] + qkv.shape[3:])
         for rows in _blocks(qkv):
             probabilities = _probabilities(q[rows], k[rows], seen[rows])
             dropped = _dropped(probabilities, keep, mask, rows)
