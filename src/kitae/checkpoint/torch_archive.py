@@ -139,7 +139,7 @@ class TorchArchive:
                 f"{self.path} is of a machine of the other byte order; save it again on this one"
             )
         content = self._bytes("data.pkl")
-        # A changed name in it would give a tensor another's values. 0 is what torch writes when told to skip it.
+        # A changed name in it would give a tensor another's values. 0 is that of a writer told to make none.
         if self._records["data.pkl"].CRC not in (0, zlib.crc32(content)):
             raise WeightsError(f"{self.path} is damaged at its record data.pkl; {WAY_OUT}")
         return content
