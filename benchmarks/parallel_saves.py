@@ -19,6 +19,7 @@ from parallel_sides import CUTS, mesh_of, world
 from sides import say
 from train_sides import Work, kitae_job, peak_bytes
 
+from kitae.data.examples import Sample
 from kitae.train.batch import GlobalBatch, global_batch
 from kitae.train.build import build_stepper
 from kitae.train.job import TrainJob
@@ -33,7 +34,7 @@ class Saves:
 
     def __init__(self, job: TrainJob) -> None:
         self._job = job
-        self._stepper = build_stepper(job)
+        self._stepper = build_stepper(job, job.phases[0])
         self._saver = Saver(job, self._stepper)
         self._batch = self._rows()
         self._steps: Iterator[int] = count(1)
@@ -83,10 +84,11 @@ class Saves:
     def _counters(self) -> TrainState:
         return TrainState(step=next(self._steps))
 
-    def _rows(self) -> GlobalBatch:
+    def _rows(self) -> GlobalBatch[Any]:
         """One row a copy of the model: short updates, so that several end beside one save."""
         job = self._job
-        return global_batch(job.train, range(job.mesh.data.size), 1, job.backend.device, job.mesh)
+        samples = [Sample(row) for row in range(job.mesh.data.size)]
+        return global_batch(job.phases[0].train, samples, 1, job.backend.device, job.mesh)
 
     def _seconds(self, work: Callable[[], Any]) -> float:
         self._job.mesh.control.barrier()

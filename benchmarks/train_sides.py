@@ -175,7 +175,7 @@ def kitae_job(work: Work, gate: Callable[[], None], mesh: Mesh, **parallel: Any)
     from kitae.recipe.load import load_recipe
     from kitae.recipe.parallel import ParallelConfig
     from kitae.recipe.resolve import resolve
-    from kitae.train.job import TrainJob
+    from kitae.train.job import Phase, TrainJob
 
     class GatedData(PackedData):
         def rows(self, indices: Sequence[int]) -> Rows:
@@ -188,18 +188,15 @@ def kitae_job(work: Work, gate: Callable[[], None], mesh: Mesh, **parallel: Any)
     recipe = resolve(recipe, backend=backend.name).recipe
     folder = Path(work.scratch) / sys.argv[1]
     return TrainJob(
-        decoder=load_decoder(
+        model=load_decoder(
             Path(work.model), region=region_of(mesh.tensor, recipe.parallel.sequence_parallel)
         ),
-        train=GatedData.open(Path(work.packed)),
-        heldout=None,
-        recipe=recipe,
+        phases=(Phase(recipe, GatedData.open(Path(work.packed)), None, "bench"),),
         recipe_hash="bench",
         store=CheckpointStore(folder / "checkpoints", keep=1, control=mesh.control),
         folder=folder,
         backend=backend,
         model_config=json.loads((Path(work.model) / "config.json").read_text()),
-        data_key="bench",
         report=lambda line: None,
         mesh=mesh,
     )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kitae.data.pack import PackWriter, token_dtype
 from kitae.data.packed import PackedData, Span
-from kitae.data.rows import IGNORED, build_rows, labels_by_length, pad_rows
+from kitae.data.rows import IGNORED, build_rows, labels_by_length
 from kitae.errors import DataError
 
 
@@ -75,12 +75,12 @@ def test_padded_remainder_is_one_more_row(tmp_path):
 
 def test_rows_are_filled_up_to_a_static_count(tmp_path):
     packed = pack(tmp_path / "p", [[[1, 2, 3, 4, 5, 6]]], sequence_length=3)
-    rows = pad_rows(packed.rows([1]), 3)
+    rows = packed.rows([1]).pad(3)
     assert rows.input_ids.shape == (3, 3)
     assert rows.targets[1:].tolist() == [[IGNORED] * 3] * 2
     assert rows.segment_ids.tolist() == [[1, 1, 1], [0, 0, 0], [0, 0, 0]]
     full = packed.rows([0, 1])
-    assert pad_rows(full, 2) is full
+    assert all(np.array_equal(getattr(full.pad(2), name), getattr(full, name)) for name in vars(full))
 
 
 documents = st.lists(st.lists(st.integers(1, 60_000), min_size=1, max_size=30), min_size=1, max_size=25)

@@ -21,9 +21,13 @@ def test_every_value_has_a_row_with_its_origin(write):
     assert rows["sample.max_new_tokens"].origin == "default"
 
 
+PHASES = "phases=[{name: one, data: {train: [{path: c}], heldout: {sources: [{path: c}]}}}]"
+
+
 def test_no_field_of_the_schema_is_left_out(write):
-    rows = rows_of(write(), ["sample.prompt=Once", "data.heldout={sources: [{path: c}]}"])
-    shown = {path.replace(".0.", "[].") for path in rows}
+    rows = rows_of(write(), ["sample.prompt=Once", "data.heldout={sources: [{path: c}]}", PHASES])
+    labelled = rows_of(write(), ["objective=classification", "data.labels={}"])
+    shown = {path.replace(".0.", "[].") for path in (*rows, *labelled)}
     leaves = {
         path
         for path, _ in all_fields()

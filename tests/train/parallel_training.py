@@ -26,7 +26,7 @@ from kitae.model.init import initialise
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.region import region_of
 from kitae.train import loop
-from kitae.train.job import TrainJob
+from kitae.train.job import Phase, TrainJob
 from kitae.train.metrics import read_records
 
 ROWS = 40
@@ -204,16 +204,13 @@ def job_of(
     backend = select(device)
     made = recipe(**sections)
     return TrainJob(
-        decoder=decoder_of(mesh, config, made.parallel.sequence_parallel, device),
-        train=PackedData.open(folder / "train"),
-        heldout=PackedData.open(folder / "heldout"),
-        recipe=made,
+        model=decoder_of(mesh, config, made.parallel.sequence_parallel, device),
+        phases=(Phase(made, PackedData.open(folder / "train"), PackedData.open(folder / "heldout"), "data"),),
         recipe_hash="tiny",
         store=CheckpointStore(run / "checkpoints", keep=3, control=mesh.control),
         folder=run,
         backend=backend,
         model_config=config,
-        data_key="data",
         report=lambda line: print(line, flush=True),
         mesh=mesh,
     )

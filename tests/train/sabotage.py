@@ -8,13 +8,13 @@ from typing import Any
 
 from kitae.checkpoint.store import CheckpointStore
 from kitae.parallel.mesh import Mesh
-from kitae.train import evaluate, loop
+from kitae.train import loop, objective
 
 PLACES: dict[str, tuple[Any, str]] = {
     "warm-up": (loop, "build_stepper"),
     "train": (loop.Stepper, "_loss_of"),
     "reduce": (loop.Stepper, "_apply"),
-    "evaluation": (evaluate, "token_losses"),
+    "evaluation": (objective, "token_losses"),
     "save": (CheckpointStore, "_finish"),
 }
 ALL_RANKS = -1

@@ -10,6 +10,7 @@ from kitae.backend.table import select
 from kitae.data.rows import IGNORED, Rows
 from kitae.errors import TrainingError
 from kitae.train.evaluate import Evaluation, evaluate, paired_drop
+from kitae.train.objective import CausalLM, perplexity
 
 
 class Sequences:
@@ -23,7 +24,8 @@ class Sequences:
     def __len__(self):
         return len(self.texts)
 
-    def rows(self, indices):
+    def read(self, samples):
+        indices = [sample.number for sample in samples]
         shape = (len(indices), self.sequence_length)
         ids, segments = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         targets = np.full(shape, IGNORED, np.int64)
@@ -36,7 +38,7 @@ class Sequences:
 
 
 def run(packed, size=2, **options):
-    return evaluate(tiny_decoder(), packed, micro_batch_size=size, backend=select("cpu"), **options)
+    return evaluate(CausalLM(tiny_decoder()), packed, micro_batch_size=size, backend=select("cpu"), **options)
 
 
 def test_the_loss_does_not_depend_on_the_batch_size():
@@ -59,10 +61,10 @@ def test_the_loss_does_not_depend_on_the_batch_size():
 
 
 def test_perplexity_and_emptiness():
-    evaluation = Evaluation(np.array([4.0, 8.0]), np.array([2.0, 4.0]))
+    evaluation = Evaluation(np.stack((np.array([4.0, 8.0]), np.array([2.0, 4.0]))))
     assert (evaluation.loss, evaluation.tokens) == (2.0, 6)
-    assert evaluation.perplexity == pytest.approx(math.exp(2))
-    assert Evaluation(np.array([1e6]), np.array([1.0])).perplexity < math.inf
+    assert perplexity(evaluation.scores) == pytest.approx(math.exp(2))
+    assert perplexity(Evaluation(np.stack((np.array([1e6]), np.array([1.0])))).scores) < math.inf
     nothing = run(Sequences([1]))
     assert (nothing.loss, nothing.tokens) == (0.0, 0)
 
@@ -78,7 +80,7 @@ def test_only_the_first_rows(tmp_path):
 def test_nothing_is_trained_and_no_graph_is_kept(tmp_path):
     decoder = tiny_decoder()
     before = [one.detach().clone() for one in decoder.parameters()]
-    evaluate(decoder, rows_of(tmp_path / "p", 4), micro_batch_size=2, backend=select("cpu"))
+    evaluate(CausalLM(decoder), rows_of(tmp_path / "p", 4), micro_batch_size=2, backend=select("cpu"))
     assert all(torch.equal(one, two) for one, two in zip(before, decoder.parameters(), strict=True))
     assert all(one.grad is None for one in decoder.parameters())
 
@@ -96,12 +98,12 @@ def test_a_bad_value_names_its_place(tmp_path):
     with pytest.raises(
         TrainingError, match=r"held-out evaluation: weight layers\.1\.mlp\.down\.weight is not"
     ):
-        evaluate(decoder, rows_of(tmp_path / "p", 2), micro_batch_size=2, backend=select("cpu"))
+        evaluate(CausalLM(decoder), rows_of(tmp_path / "p", 2), micro_batch_size=2, backend=select("cpu"))
 
 
 def test_paired_drop():
-    before = Evaluation(np.array([10.0, 20.0, 9.0, 0.0]), np.array([10.0, 10.0, 5.0, 0.0]))
-    after = Evaluation(np.array([8.0, 21.0, 4.0, 0.0]), np.array([10.0, 10.0, 5.0, 0.0]))
+    before = Evaluation(np.stack((np.array([10.0, 20.0, 9.0, 0.0]), np.array([10.0, 10.0, 5.0, 0.0]))))
+    after = Evaluation(np.stack((np.array([8.0, 21.0, 4.0, 0.0]), np.array([10.0, 10.0, 5.0, 0.0]))))
     drop = paired_drop(before, after)
     assert (drop.rows, drop.rows_improved) == (3, 2)
     assert drop.mean_drop == pytest.approx(before.loss - after.loss) == pytest.approx(6 / 25)
@@ -113,11 +115,11 @@ def test_paired_drop_of_equal_rows_is_the_usual_standard_error():
     random = np.random.default_rng(0)
     first, second = random.random(50) * 10, random.random(50) * 10
     tokens = np.full(50, 8.0)
-    drop = paired_drop(Evaluation(first, tokens), Evaluation(second, tokens))
+    drop = paired_drop(Evaluation(np.stack((first, tokens))), Evaluation(np.stack((second, tokens))))
     usual = ((first - second) / 8).std(ddof=1) / math.sqrt(50)
     assert drop.standard_error == pytest.approx(usual)
 
 
 def test_paired_drop_of_one_row_has_no_standard_error():
-    one = Evaluation(np.array([3.0]), np.array([2.0]))
+    one = Evaluation(np.stack((np.array([3.0]), np.array([2.0]))))
     assert paired_drop(one, one).standard_error is None

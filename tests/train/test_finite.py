@@ -3,25 +3,24 @@ import weakref
 
 import pytest
 import torch
-from tiny_training import CPU, rows_of, stepper, tiny_decoder
+from tiny_training import batch_of, rows_of, stepper, tiny_decoder
 
 from kitae.errors import TrainingError
 from kitae.train import step
-from kitae.train.batch import global_batch
 from kitae.train.step import Stepper
 
 
 @pytest.fixture
 def batch(tmp_path):
-    return global_batch(rows_of(tmp_path / "p", 6), [5, 0, 3, 1], 2, CPU)
+    return batch_of(rows_of(tmp_path / "p", 6), [5, 0, 3, 1], 2)
 
 
 def failure(made, batch):
-    before = {name: one.detach().clone() for name, one in made.model.named_parameters()}
+    before = {name: one.detach().clone() for name, one in made.objective.model.named_parameters()}
     with pytest.raises(TrainingError) as caught:
         made.update(batch, 0.01, step=7)
     assert caught.value.exit_code == 5
-    for name, parameter in made.model.named_parameters():
+    for name, parameter in made.objective.model.named_parameters():
         assert torch.equal(parameter.nan_to_num(), before[name].nan_to_num()), name
     message = str(caught.value)
     assert message.startswith("step 7")

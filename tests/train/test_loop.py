@@ -86,7 +86,7 @@ def test_results(tmp_path):
 def test_a_complete_run_returns_at_once(tmp_path):
     first = train(job(tmp_path, training=training()))
     before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
-    again = train(replace(job(tmp_path, training=training()), decoder=None))
+    again = train(replace(job(tmp_path, training=training()), model=None))
     assert (again.already_complete, again.resumed_from, again.steps) == (True, 4, 4)
     assert (again.results, again.checkpoint) == (first.results, first.checkpoint)
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
@@ -113,7 +113,8 @@ def test_another_seed_is_another_order(tmp_path):
     assert orders[0] != orders[1]
     made = job(tmp_path / "two", training=training())
     train(job(tmp_path / "one", training=training()))
-    train(replace(made, recipe=made.recipe.model_copy(update={"seed": 8})))
+    other = replace(made.phases[0], recipe=made.recipe.model_copy(update={"seed": 8}))
+    train(replace(made, phases=(other,)))
     assert losses(tmp_path / "one")[1] != losses(tmp_path / "two")[1]
 
 
@@ -151,7 +152,8 @@ def test_the_best_is_kept_and_known(tmp_path):
 
 
 def test_without_heldout_text_nothing_is_evaluated(tmp_path):
-    result = train(replace(job(tmp_path, training=training()), heldout=None))
+    made = job(tmp_path, training=training())
+    result = train(replace(made, phases=(replace(made.phases[0], heldout=None),)))
     assert result.results["heldout"] is None
     assert not records(tmp_path, "evaluation")
 
@@ -170,7 +172,7 @@ def test_a_bad_value_stops_the_run_and_keeps_what_there_is(tmp_path):
         calls.append(1)
         return output * float("nan") if len(calls) > 16 else output
 
-    made.decoder.layers[0].register_forward_hook(spoil)  # 3 held-out batches, then 2 an update
+    made.model.layers[0].register_forward_hook(spoil)  # 3 held-out batches, then 2 an update
     with pytest.raises(
         TrainingError, match=r"step 7, micro-batch 0, rows \d+, \d+: the output of layers\.0 is"
     ):
@@ -214,12 +216,12 @@ def test_real_text_teaches_and_shuffled_text_does_harm(tmp_path):
     )  # fmt: skip
     start = train(known).results["heldout"]
     assert start["mean_drop"] > 0.3
-    state = {name: one.detach().clone() for name, one in known.decoder.named_parameters()}
+    state = {name: one.detach().clone() for name, one in known.model.named_parameters()}
     drops = {}
     for name, documents in (("real", real), ("shuffled", shuffled)):
         data = pack(tmp_path / f"{name}-data", documents, 32)
         made = job(tmp_path / name, train=data, heldout=heldout, training=training("60 steps"), **sections)
-        made.decoder.load_state_dict(state)
+        made.model.load_state_dict(state)
         drops[name] = train(made).results["heldout"]
     assert drops["real"]["loss_before"] == drops["shuffled"]["loss_before"] == start["loss_after"]
     assert drops["real"]["mean_drop"] > 3 * drops["real"]["standard_error"] > 0

@@ -72,8 +72,8 @@ def test_a_run_of_one_step_has_no_average_speed():
 
 
 def test_heldout_summary():
-    before = Evaluation(np.array([8.0, 6.0]), np.array([4.0, 2.0]))
-    after = Evaluation(np.array([4.0, 4.0]), np.array([4.0, 2.0]))
+    before = Evaluation(np.stack((np.array([8.0, 6.0]), np.array([4.0, 2.0]))))
+    after = Evaluation(np.stack((np.array([4.0, 4.0]), np.array([4.0, 2.0]))))
     summary = heldout_summary(before, after)
     assert summary["loss_before"] == pytest.approx(14 / 6)
     assert summary["mean_drop"] == pytest.approx(1.0)

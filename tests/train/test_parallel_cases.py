@@ -8,7 +8,7 @@ import pytest
 import torch
 from parallel_training import CONFIG, Topology, decoder_of, note_samples, prepare, trained
 from ranks import run_ranks
-from tiny_training import pack, rows_of, text_tokens
+from tiny_training import batch_of, pack, rows_of, text_tokens
 
 from kitae.backend.table import select
 from kitae.data.cursor import Cursor
@@ -18,8 +18,8 @@ from kitae.parallel.gradients import plain_layouts
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.shares import Shares
 from kitae.train import loop
-from kitae.train.batch import global_batch
 from kitae.train.evaluate import evaluate
+from kitae.train.objective import CausalLM
 from kitae.train.rounding import RoundingKey, round_into
 from kitae.train.schedule import Schedule
 
@@ -31,7 +31,8 @@ class Uneven:
 
     sequence_length = 100
 
-    def rows(self, indices):
+    def read(self, samples):
+        indices = [sample.number for sample in samples]
         ids = np.array([[index] * 100 for index in indices], np.int64).reshape(-1, 100)
         targets = np.full_like(ids, IGNORED)
         for row, index in zip(targets, indices, strict=True):
@@ -44,7 +45,7 @@ def mean_over_all_tokens(mesh):
     from tiny_training import stepper
 
     made = stepper(Fixed([4.0, 1.0]), mesh=mesh)
-    batch = global_batch(Uneven(), [0, 1], 1, CPU, mesh)
+    batch = batch_of(Uneven(), [0, 1], 1, mesh)
     return batch.target_tokens, made.update(batch, 0.0, step=1).loss
 
 
@@ -56,7 +57,8 @@ def test_the_loss_is_the_mean_over_the_tokens_of_all_ranks():
 
 def evaluated(mesh, folder):
     packed = PackedData.open(folder)
-    found = evaluate(decoder_of(mesh, CONFIG), packed, micro_batch_size=2, backend=select("cpu"), mesh=mesh)
+    objective = CausalLM(decoder_of(mesh, CONFIG))
+    found = evaluate(objective, packed, micro_batch_size=2, backend=select("cpu"), mesh=mesh)
     return found.row_losses, found.row_tokens
 
 
@@ -147,7 +149,7 @@ def bad_value(mesh, folder):
     job = job_of(mesh, folder, CONFIG, sections)
     if mesh.rank in (1, 3):
         with torch.no_grad():
-            job.decoder.layers[1].mlp.down.weight[3, 5] = math.nan
+            job.model.layers[1].mlp.down.weight[3, 5] = math.nan
     try:
         loop.train(job)
     except TrainingError as error:

@@ -3,12 +3,11 @@ import weakref
 
 import pytest
 import torch
-from tiny_training import CPU, rows_of, stepper, tiny_decoder
+from tiny_training import batch_of, rows_of, stepper, tiny_decoder
 
 from kitae.backend.group import ALONE, Group
 from kitae.parallel.gradients import plain_layouts
 from kitae.parallel.shares import Shares
-from kitae.train.batch import global_batch
 from kitae.train.precision import PRECISIONS, Bf16Weights
 from kitae.train.rounding import RoundingKey
 
@@ -196,7 +195,7 @@ def test_bf16_weights_rounded_by_chance_learn_as_well_as_fp32(tmp_path, monkeypa
     """Pain 8, 9: after 200 steps of a toy task within 2 % of the fp32 loss; rounded to nearest not."""
     monkeypatch.setitem(PRECISIONS, "nearest", Nearest)
     packed = rows_of(tmp_path / "p", 16)
-    batches = [global_batch(packed, list(range(start, start + 4)), 4, CPU) for start in range(0, 16, 4)]
+    batches = [batch_of(packed, list(range(start, start + 4)), 4) for start in range(0, 16, 4)]
     last = {}
     for precision in ("fp32", "bf16-sr", "nearest"):
         made = stepper(precision=precision, max_grad_norm=1.0, learning_rate=RATE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from kitae.backend.group import ALONE
 from kitae.backend.table import select
 from kitae.checkpoint.store import CheckpointStore
+from kitae.data.examples import Sample
 from kitae.data.pack import PackWriter
 from kitae.data.packed import PackedData
 from kitae.model.config import DecoderConfig
@@ -20,7 +22,9 @@ from kitae.parallel.gradients import plain_layouts
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.shares import Shares
 from kitae.recipe.schema import Recipe
-from kitae.train.job import TrainJob
+from kitae.train.batch import GlobalBatch, global_batch
+from kitae.train.job import Phase, TrainJob
+from kitae.train.objective import CausalLM
 from kitae.train.optimizer import OPTIMIZERS
 from kitae.train.precision import PRECISIONS
 from kitae.train.step import Stepper
@@ -85,6 +89,11 @@ def rows_of(folder: Path, count: int, sequence_length: int = 16, seed: int = 0) 
     return pack(folder, np.split(tokens, np.cumsum(lengths)[:-1]), sequence_length)
 
 
+def batch_of(packed: object, rows: Sequence[int], size: int, mesh: Mesh | None = None) -> GlobalBatch:
+    """An update of these rows."""
+    return global_batch(packed, [Sample(row) for row in rows], size, CPU, mesh)
+
+
 def recipe(**sections: object) -> Recipe:
     given = {
         "training": {"duration": "4 steps", "global_batch_size": 4, "micro_batch_size": 2},
@@ -119,7 +128,7 @@ def stepper(
     decayed = {name for name, one in model.named_parameters() if one.dim() > 1}
     made = OPTIMIZERS[config.name](weights, decayed, config, fused=True, seed=seed, shares=shares, mesh=mesh)
     return Stepper(
-        model=model,
+        objective=CausalLM(model, chunk_tokens=32),
         weights=weights,
         optimizer=made,
         backend=select("cpu"),
@@ -130,7 +139,6 @@ def stepper(
         ),
         sequence_parallel=False,
         max_grad_norm=max_grad_norm,
-        chunk_tokens=32,
     )
 
 
@@ -146,15 +154,12 @@ def job(
         heldout = PackedData.open(path) if path.exists() else rows_of(path, 5, seed=1)
     run = folder / "run"
     return TrainJob(
-        decoder=tiny_decoder(),
-        train=train,
-        heldout=heldout,
-        recipe=recipe(**sections),
+        model=tiny_decoder(),
+        phases=(Phase(recipe(**sections), train, heldout, "data"),),
         recipe_hash="tiny",
         store=CheckpointStore(run / "checkpoints", keep=2),
         folder=run,
         backend=select("cpu"),
         model_config=CONFIG,
-        data_key="data",
         report=lambda line: None,
     )

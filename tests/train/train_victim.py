@@ -19,7 +19,7 @@ from tiny_training import job
 
 from kitae.checkpoint.store import CheckpointStore
 from kitae.errors import KitaeError
-from kitae.train import evaluate, loop
+from kitae.train import loop, objective
 from kitae.train.loop import train
 
 
@@ -38,7 +38,7 @@ def at(owner, name, count, number):
 
 PLACES = {
     "train": (loop.Stepper, "_loss_of"),
-    "evaluation": (evaluate, "token_losses"),
+    "evaluation": (objective, "token_losses"),
     "save": (CheckpointStore, "_publish"),
     "enter": (CheckpointStore, "_enter"),
     "start": (loop, "build_stepper"),
@@ -49,14 +49,15 @@ def training(given: dict) -> int:
     made = replace(
         job(Path(given["folder"]), **given["sections"]), report=lambda line: print("report", line, flush=True)
     )
-    usual = type(made.train).rows
+    rows = made.phases[0].train
+    usual = type(rows).rows
 
-    def rows(packed, indices):
-        if packed is made.train:
+    def noted(packed, indices):
+        if packed is rows:
             print("rows", json.dumps(list(indices)), flush=True)
         return usual(packed, indices)
 
-    type(made.train).rows = rows
+    type(rows).rows = noted
     for place, count, name in given["die"]:
         at(*PLACES[place], count, signal.Signals[name])
     try:

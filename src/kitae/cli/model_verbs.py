@@ -26,17 +26,14 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Held-out loss of the run's newest checkpoint, or of another model on the same rows."""
-    from kitae.stages.evaluating import evaluate_job
+    from kitae.stages.evaluating import evaluate_job, evaluation_line
     from kitae.stages.job import open_job
 
     found = evaluate_job(open_job(recipe, changes, report=_to_stderr), model)
     if as_json:
         print(json.dumps(found))
         return
-    print(
-        f"held-out loss {found['loss']:.4f} nats/token, perplexity {found['perplexity']:.2f}, "
-        f"{found['tokens']:,} tokens in {found['rows']:,} rows"
-    )
+    print(evaluation_line(found))
 
 
 def generate(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 
+from kitae.data.examples import Sample
 from kitae.errors import DataError
 
 ROUNDS = 8
@@ -38,6 +39,11 @@ class Cursor:
     def samples(self, start: int, count: int) -> list[int]:
         """The `count` samples that follow after `start` samples."""
         return [self.sample(consumed) for consumed in range(start, start + count)]
+
+    def reads(self, start: int, count: int) -> list[Sample]:
+        """The same, each with the epoch that it is read in."""
+        numbers = self.samples(start, count)
+        return [Sample(number, (start + n) // self.num_samples) for n, number in enumerate(numbers)]
 
     def _permute(self, value: int, keys: tuple[int, ...]) -> int:
         low_mask = (1 << self._half_bits) - 1

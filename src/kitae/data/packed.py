@@ -38,10 +38,10 @@ class PackedData:
         self.folder = folder
         self.meta = meta
         self.sequence_length = meta.sequence_length
-        self._starts = _map(folder / DOCUMENTS_FILE, DOCUMENT_DTYPE, meta.documents)
+        self._starts = map_numbers(folder / DOCUMENTS_FILE, DOCUMENT_DTYPE, meta.documents)
         dtype = np.dtype(meta.dtype).newbyteorder("<")
         sizes = [min(meta.shard_tokens, meta.tokens - n * meta.shard_tokens) for n in range(meta.num_shards)]
-        self._shards = [_map(folder / shard_name(n), dtype, size) for n, size in enumerate(sizes)]
+        self._shards = [map_numbers(folder / shard_name(n), dtype, size) for n, size in enumerate(sizes)]
 
     @classmethod
     def open(cls, folder: Path) -> PackedData:
@@ -50,15 +50,15 @@ class PackedData:
         try:
             content = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise DataError(f"{folder}: not packed data ({META_FILE}: {error}); {_WAY_OUT}") from error
+            raise DataError(f"{folder}: not packed data ({META_FILE}: {error}); {WAY_OUT}") from error
         if content.get("format") != FORMAT:
             raise DataError(
-                f"{path}: format {content.get('format')!r}, this kitae reads {FORMAT}; {_WAY_OUT}"
+                f"{path}: format {content.get('format')!r}, this kitae reads {FORMAT}; {WAY_OUT}"
             )
         try:
             return cls(folder, PackedMeta(**content))
         except TypeError as error:
-            raise DataError(f"{path}: {error}; {_WAY_OUT}") from error
+            raise DataError(f"{path}: {error}; {WAY_OUT}") from error
 
     def __len__(self) -> int:
         return self.meta.rows
@@ -116,14 +116,14 @@ class PackedData:
         return np.asarray(self._starts[low:high], np.int64)
 
 
-_WAY_OUT = "delete the folder and prepare again"
+WAY_OUT = "delete the folder and prepare again"
 
 
-def _map(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+def map_numbers(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
     """Memory-map `count` numbers, and not more; raises `DataError`."""
     size = path.stat().st_size if path.is_file() else -1
     if size != count * dtype.itemsize:
-        raise DataError(f"{path}: {size} bytes where {count * dtype.itemsize} belong; {_WAY_OUT}")
+        raise DataError(f"{path}: {size} bytes where {count * dtype.itemsize} belong; {WAY_OUT}")
     if count == 0:
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r", shape=(count,))

@@ -30,6 +30,40 @@ class Rows:
     segment_ids: IntArray
     """1, 2, .. for the documents of a row that do not see each other; 0 for padding."""
 
+    @property
+    def real_tokens(self) -> int:
+        """Positions that hold text."""
+        return int((self.segment_ids != 0).sum())
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many tokens are predicted."""
+        return (int((self.targets != IGNORED).sum()),)
+
+    def part(self, rows: slice) -> Rows:
+        """Some of the rows."""
+        return Rows(
+            self.input_ids[rows], self.targets[rows], self.position_ids[rows], self.segment_ids[rows]
+        )
+
+    def pad(self, count: int) -> Rows:
+        """The rows and fully padded ones behind them, `count` in all: shapes stay static."""
+        return Rows(
+            padded(self.input_ids, count, PADDING_ID),
+            padded(self.targets, count, IGNORED),
+            padded(self.position_ids, count, 0),
+            padded(self.segment_ids, count, 0),
+        )
+
+
+def padded(array: IntArray, count: int, value: int) -> IntArray:
+    """An array of `count` rows, those behind the given ones filled with `value`."""
+    missing = count - len(array)
+    assert missing >= 0, "more rows than the padded count"
+    if missing == 0:
+        return array
+    return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1), constant_values=value)
+
 
 def labels_by_length(ids: IntArray, lengths: IntArray) -> IntArray:
     """Unshifted labels, as Hugging Face names them: ids [B, S] with -100 from `lengths` [B] on."""
@@ -52,21 +86,3 @@ def build_rows(ids: IntArray, lengths: IntArray, begins: NDArray[np.bool_]) -> R
     goes_on = segments[:, 1:] == segments[:, :-1]
     targets[:, :-1] = np.where(goes_on, labels_by_length(ids, lengths)[:, 1:], IGNORED)
     return Rows(ids, targets, positions, segments)
-
-
-def pad_rows(rows: Rows, count: int) -> Rows:
-    """The rows and fully padded ones behind them, `count` in all: shapes stay static."""
-    missing = count - len(rows.input_ids)
-    assert missing >= 0, "more rows than the padded count"
-    if missing == 0:
-        return rows
-
-    def padded(array: IntArray, value: int) -> IntArray:
-        return np.pad(array, ((0, missing), (0, 0)), constant_values=value)
-
-    return Rows(
-        padded(rows.input_ids, PADDING_ID),
-        padded(rows.targets, IGNORED),
-        padded(rows.position_ids, 0),
-        padded(rows.segment_ids, 0),
-    )

@@ -1,4 +1,4 @@
-"""How a training is spread over devices. None of it changes what is learned."""
+"""How a training is spread over devices. Only keep_global_batch lets it change what is learned."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ class ParallelConfig(Section):
     """Processes that share one copy of the model: each holds a part of every matrix."""
     data_parallel_size: Positive | Literal["auto"] = "auto"
     """Copies of the model, each training on other rows; auto: as many as there are devices, 1 on a CPU."""
+    keep_global_batch: bool = True
+    """training.global_batch_size is that of all copies together; false: of each copy, so that more of them
+    make larger updates, and fewer to an epoch."""
     sequence_parallel: bool = False
     """Also share out what tensor parallelism leaves whole: norms and sums, by token; saves activations."""
     zero1: bool | Literal["auto"] = "auto"

@@ -11,7 +11,8 @@ import yaml
 
 from kitae.errors import RecipeError
 from kitae.recipe.base import Duration, Section
-from kitae.recipe.schema import Recipe
+from kitae.recipe.phases import PhaseConfig
+from kitae.recipe.schema import Recipe, global_batch_size, phase_recipe
 from kitae.recipe.sources import TokenizerConfig
 from kitae.recipe.warn import warnings_of
 from kitae.recipe.yaml_positions import RecipeDumper
@@ -65,12 +66,32 @@ def resolve(recipe: Recipe, *, backend: str, devices: int = 1) -> ResolvedRecipe
     if backend not in _PRECISIONS:
         raise RecipeError(f"no backend is called {backend!r}{did_you_mean(backend, _PRECISIONS)}")
     choices: list[Choice] = []
+    given = recipe
     for path, choose in _AUTOMATIC.items():
         if _get(recipe, path) == "auto":
             value, reason = choose(recipe, Machine(backend, devices))
             choices.append(Choice(path, value, reason))
             recipe = _replace(recipe, path.split("."), value)
+    if recipe.phases:
+        recipe = recipe.model_copy(update={"phases": _phases(given, backend, devices)})
     return ResolvedRecipe(recipe, tuple(choices), tuple(warnings_of(recipe)))
+
+
+def _phases(recipe: Recipe, backend: str, devices: int) -> list[PhaseConfig]:
+    """The phases with their own micro-batches: what fits rows of one length may not fit another's."""
+    found = []
+    for index, phase in enumerate(recipe.phases):
+        whole = resolve(phase_recipe(recipe, index), backend=backend, devices=devices).recipe
+        sizes = {"micro_batch_size": whole.training.micro_batch_size}
+        looks = {"micro_batch_size": whole.evaluation.micro_batch_size}
+        changed = {"training": phase.training, "evaluation": phase.evaluation}
+        updates = {"training": sizes, "evaluation": looks}
+        found.append(
+            phase.model_copy(
+                update={name: one.model_copy(update=updates[name]) for name, one in changed.items()}
+            )
+        )
+    return found
 
 
 def dump_resolved(recipe: Recipe, *, header: str = "") -> str:
@@ -100,7 +121,7 @@ def _precision(recipe: Recipe, machine: Machine) -> tuple[str, str]:
 def _micro_batch(recipe: Recipe, machine: Machine) -> tuple[int, str]:
     copies = recipe.parallel.data_parallel_size
     assert copies != "auto", "chosen before"
-    rows, length = recipe.training.global_batch_size // copies, recipe.data.sequence_length
+    rows, length = global_batch_size(recipe) // copies, recipe.data.sequence_length
     if length > MICRO_BATCH_TOKENS:
         return 1, f"one row of {length} tokens is more than {MICRO_BATCH_TOKENS} already"
     micro = next(size for size in _divisors(rows) if size * length <= MICRO_BATCH_TOKENS)
@@ -119,7 +140,8 @@ def _data_parallel(recipe: Recipe, machine: Machine) -> tuple[int, str]:
         return 1, "one process uses all cores of a CPU"
     most = max(1, machine.devices // recipe.parallel.tensor_parallel_size)
     rows = recipe.training.global_batch_size
-    copies = next(size for size in _divisors(rows) if size <= most)
+    allowed = _divisors(rows) if recipe.parallel.keep_global_batch else range(most, 0, -1)
+    copies = next(size for size in allowed if size <= most)
     return copies, f"{machine.devices} devices, {recipe.parallel.tensor_parallel_size} for each copy"
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from kitae.recipe.base import FieldError, NonEmpty, Section
 from kitae.recipe.parallel import ParallelConfig
+from kitae.recipe.phases import PhaseConfig
 from kitae.recipe.sources import DataConfig, ModelConfig
 from kitae.recipe.training import (
     CheckpointConfig,
@@ -48,6 +49,8 @@ class Recipe(Section):
     """The learning rate over optimizer updates."""
     training: TrainingConfig
     """How long to train, in which batches and which precision."""
+    phases: list[PhaseConfig] = Field(default=[])
+    """Stretches of the training with other text, batches or rates; none: the recipe is the one phase."""
     parallel: ParallelConfig = ParallelConfig()
     """How the training is spread over devices."""
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -64,7 +67,12 @@ class Recipe(Section):
     """Scalars for TensorBoard."""
 
     @model_validator(mode="after")
-    def _check(self) -> Recipe:
+    def _validate(self) -> Recipe:
+        self.check()
+        return self
+
+    def check(self) -> None:
+        """Raise `FieldError` for a rule between fields that is broken."""
         if self.model.preset is not None and self.data.tokenizer == "auto":
             raise FieldError(
                 "data.tokenizer", "a preset brings no tokenizer; name one with folder, hub or named under it"
@@ -77,11 +85,25 @@ class Recipe(Section):
                 "shorten the one or lengthen the other",
             )
         self._check_copies()
-        return self
+        self._check_phases()
+
+    def _check_phases(self) -> None:
+        names = [phase.name for phase in self.phases]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise FieldError(f"phases.{index}.name", f"{name} is the name of an earlier phase; change it")
+            try:
+                phase_recipe(self, index)
+            except FieldError as error:
+                raise FieldError(f"phases.{index}.{error.field}", error.message) from None
+        if self.phases and self.model.with_optimizer:
+            raise FieldError(
+                "model.with_optimizer", "each phase begins with a new optimizer; take it out, or the phases"
+            )
 
     def _check_copies(self) -> None:
         copies, rows = self.parallel.data_parallel_size, self.training.global_batch_size
-        if copies == "auto":
+        if copies == "auto" or not self.parallel.keep_global_batch:
             return
         micro = self.training.micro_batch_size
         each = copies if micro == "auto" else copies * micro
@@ -91,3 +113,33 @@ class Recipe(Section):
                 "parallel.data_parallel_size",
                 f"training.global_batch_size ({rows}) is not a multiple of {what}; change one of them",
             )
+
+
+def phase_recipe(recipe: Recipe, index: int) -> Recipe:
+    """The recipe as a phase changes it, without phases. Raises `FieldError`."""
+    changes = {
+        name: getattr(recipe, name).model_copy(update=given)
+        for name, given in recipe.phases[index].changes().items()
+    }
+    changed = recipe.model_copy(update={**changes, "phases": []})
+    changed.check()
+    try:
+        changed.training.check()
+    except FieldError as error:
+        raise FieldError(f"training.{error.field}", error.message) from None
+    return changed
+
+
+def phase_recipes(recipe: Recipe) -> list[tuple[str | None, Recipe]]:
+    """The phases of a recipe as whole recipes, by name; the recipe itself where it has none."""
+    if not recipe.phases:
+        return [(None, recipe)]
+    return [(phase.name, phase_recipe(recipe, index)) for index, phase in enumerate(recipe.phases)]
+
+
+def global_batch_size(recipe: Recipe) -> int:
+    """Rows of one optimizer update of a recipe whose copies are counted."""
+    copies = recipe.parallel.data_parallel_size
+    assert copies != "auto", "resolve the recipe first"
+    rows = recipe.training.global_batch_size
+    return rows if recipe.parallel.keep_global_batch else rows * copies

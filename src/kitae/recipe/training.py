@@ -52,20 +52,26 @@ class TrainingConfig(Section):
     precision: Literal["auto", "fp32", "bf16", "bf16-sr", "autocast"] = "auto"
     """fp32; bf16 with fp32 master weights; bf16-sr: bf16 weights alone, rounded by chance; autocast: fp32
     weights, products in bf16. Gradient sums and optimizer state are fp32 in each. auto: fp32 on a CPU."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = "auto"
+    """Share of activations left out at random, where the model has such layers; auto: as its config says."""
     recompute: Literal["none", "selective", "full"] = "none"
     """What the backward pass computes again: nothing, cheap activations (norms, gating), or whole blocks."""
     loss_chunk_tokens: Positive = 512
     """Tokens whose logits are held at once."""
 
     @model_validator(mode="after")
-    def _check_batch(self) -> TrainingConfig:
+    def _validate(self) -> TrainingConfig:
+        self.check()
+        return self
+
+    def check(self) -> None:
+        """Raise `FieldError` when the micro-batches do not make up the batch."""
         if self.micro_batch_size != "auto" and self.global_batch_size % self.micro_batch_size:
             raise FieldError(
                 "micro_batch_size",
                 f"global_batch_size ({self.global_batch_size}) is not a multiple of {self.micro_batch_size}; "
                 "change one of them, or write auto",
             )
-        return self
 
 
 class EvaluationConfig(Section):

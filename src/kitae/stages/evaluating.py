@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +12,67 @@ from kitae.stages.training import load_checkpoint, newest, prepared
 
 
 def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
-    """Loss (nats per token), perplexity, tokens and rows; `folder` is evaluated instead of the run."""
+    """Loss in nats, what else the objective tells, and counts; of `folder` instead of the run, if given."""
     from kitae.backend.table import select
     from kitae.checkpoint.model_folder import load_decoder
     from kitae.data.special import check_token
+    from kitae.train.build import build_objective
     from kitae.train.evaluate import evaluate
 
-    if job.recipe.data.heldout is None:
+    recipe = job.phases[-1][1]
+    if recipe.data.heldout is None:
         raise RecipeError("data.heldout: there is no held-out text in this recipe; add it to evaluate")
-    data = prepared(job)
+    data = prepared(job, recipe)
     heldout = data.heldout
     assert heldout is not None
     backend = select(job.backend)
     device = backend.device
-    decoder = load_checkpoint(newest(job), device) if folder is None else load_decoder(folder, device=device)
+    model = load_checkpoint(newest(job), device) if folder is None else load_decoder(folder, device=device)
     largest = data.card["largest_token"]
     # The folder may be another model than the text was packed for.
-    check_token(largest["id"], largest["token"], largest["where"], decoder.config.vocab_size)
-    micro = job.recipe.evaluation.micro_batch_size
+    check_token(largest["id"], largest["token"], largest["where"], model.config.vocab_size)
+    micro = recipe.evaluation.micro_batch_size
     assert micro != "auto", "the recipe is resolved"
     found = evaluate(
-        decoder,
+        build_objective(model, recipe),
         heldout,
         micro_batch_size=micro,
-        max_rows=job.recipe.evaluation.max_rows,
+        max_rows=recipe.evaluation.max_rows,
         backend=backend,
-        chunk_tokens=job.recipe.training.loss_chunk_tokens,
     )
     return {
         "loss": found.loss,
-        "perplexity": found.perplexity,
-        "tokens": found.tokens,
+        **found.metrics,
+        found.counted: found.tokens,
         "rows": len(found.row_tokens),
     }
+
+
+def evaluation_line(found: Mapping[str, Any]) -> str:
+    """What was found, for a person."""
+    counted = next(name for name in ("tokens", "texts") if name in found)
+    numbers = [
+        f"{name.replace('_', ' ')} {write(found[name])}" for name, write in _SHOWN.items() if name in found
+    ]
+    return ", ".join(
+        [
+            f"held-out loss {found['loss']:.4f} nats/{counted[:-1]}",
+            *numbers,
+            f"{found[counted]:,} {counted} in {found['rows']:,} rows",
+        ]
+    )
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "perplexity": lambda value: f"{value:.2f}",
+    "accuracy": _percent,
+    "masked_accuracy": _percent,
+    "next_sentence_accuracy": _percent,
+    "f1_macro": lambda value: f"{value:.3f}",
+    "confusion_matrix": lambda value: f"(rows are labels, columns predictions) {value}",
+}
+"""Metrics that a line shows, and how."""

@@ -17,7 +17,7 @@ from kitae.errors import RecipeError
 from kitae.recipe.load import load_recipe
 from kitae.recipe.paths import with_absolute_paths
 from kitae.recipe.resolve import resolve
-from kitae.recipe.schema import Recipe
+from kitae.recipe.schema import Recipe, phase_recipes
 from kitae.recipe.sources import ModelConfig, TokenizerConfig
 from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.run_folder import RunFolder
@@ -31,11 +31,23 @@ COMPUTING = ("micro_batch_size", "recompute", "loss_chunk_tokens")
 LEARNING = ("seed", "optimizer", "schedule", "training")
 """Sections that decide what is learned from a model and its data; others can change while a run goes on."""
 
+LATER = {"objective": "causal-lm", "phases": []}
+"""Decide it too, where they are not as they always were."""
+
 
 def learning(sections: dict[str, Any]) -> dict[str, Any]:
     """Sections of a recipe without the fields that do not change what is learned."""
-    training = {name: value for name, value in sections.get("training", {}).items() if name not in COMPUTING}
-    return {**sections, "training": training} if training else sections
+    phases = [{**phase, "training": _learned(phase["training"])} for phase in sections.get("phases", [])]
+    changed = {"training": _learned(sections.get("training", {})), "phases": phases}
+    return {**sections, **{name: value for name, value in changed.items() if value}}
+
+
+def _learned(training: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in training.items()
+        if name not in COMPUTING and (name, value) != ("dropout", "auto")
+    }
 
 
 def cache_folder() -> Path:
@@ -89,15 +101,31 @@ class Job:
         return TextTokenizer.load(self.tokenizer_folder)
 
     @cached_property
+    def phases(self) -> list[tuple[str | None, Recipe]]:
+        """The phases of the training as whole recipes, by name; one without a name where there are none."""
+        return phase_recipes(self.recipe)
+
+    @cached_property
+    def data_keys(self) -> list[str]:
+        """Keys of the prepared data, by phase."""
+        fingerprint = tokenizer_fingerprint(self.tokenizer_folder)
+        return [
+            data_key(
+                recipe.data,
+                base=self.base,
+                tokenizer_fingerprint=fingerprint,
+                seed=recipe.seed,
+                cache=self.cache,
+                objective=recipe.objective,
+            )
+            for _, recipe in self.phases
+        ]
+
+    @property
     def data_key(self) -> str:
-        """Key of the packed data."""
-        return data_key(
-            self.recipe.data,
-            base=self.base,
-            tokenizer_fingerprint=tokenizer_fingerprint(self.tokenizer_folder),
-            seed=self.recipe.seed,
-            cache=self.cache,
-        )
+        """One key of all prepared data."""
+        keys = self.data_keys
+        return keys[0] if len(keys) == 1 else key_of({"phases": keys})
 
     @cached_property
     def hashes(self) -> HashCache:
@@ -106,7 +134,8 @@ class Job:
 
     def sections(self, *names: str) -> dict[str, Any]:
         """Sections of the recipe as JSON values, without what only says how it is computed."""
-        return learning(self.recipe.model_dump(mode="json", include=set(names)))
+        found = self.recipe.model_dump(mode="json", include={*names, *LATER})
+        return learning({name: value for name, value in found.items() if LATER.get(name) != value})
 
     def imported(self, key: str) -> Path:
         """Folder of the imported weights with this key."""

@@ -25,10 +25,14 @@ class Stage:
 
 
 def _prepare(job: Job, key: str) -> dict[str, Any]:
-    data = training.prepared(job)
-    for warning in data.card["warnings"] if data.reused else ():  # fresh data has said them already
-        job.report(f"prepare: warning: {warning}")
-    return {"folder": str(data.folder), "reused": data.reused, "rows": len(data.train)}
+    found = [training.prepared(job, recipe) for _, recipe in job.phases]
+    for data in found:
+        for warning in data.card["warnings"] if data.reused else ():  # fresh data has said them already
+            job.report(f"prepare: warning: {warning}")
+    last = found[-1]
+    folders = {} if len(found) == 1 else {"folders": [str(data.folder) for data in found]}
+    reused = all(data.reused for data in found)
+    return {"folder": str(last.folder), **folders, "reused": reused, "rows": len(last.train)}
 
 
 STAGES = (
@@ -47,7 +51,7 @@ STAGES = (
     Stage(
         "prepare",
         lambda job: job.data_key,
-        lambda job, key: (job.cache / "data" / key / "card.json").is_file(),
+        lambda job, key: all((job.cache / "data" / one / "card.json").is_file() for one in job.data_keys),
         _prepare,
     ),
     Stage("import", importing.import_key, importing.is_imported, importing.import_weights),
@@ -77,7 +81,8 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
 def _check_topology(job: Job, last: str) -> None:
     """Raise `RecipeError` now, not after an hour of reading text; devices only count for a training."""
     if job.recipe.parallel.tensor_parallel_size > 1:
-        check_cut(job.recipe, importing.find_start(job).config)
+        for _, recipe in job.phases:
+            check_cut(recipe, importing.find_start(job).config)
     names = [stage.name for stage in STAGES]
     train = STAGES[names.index("train")]
     if names.index(last) >= names.index("train") and not _is_done(job, train, train.key(job)):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kitae.errors import RecipeError, StorageError
 from kitae.recipe.resolve import dump_resolved
+from kitae.recipe.schema import Recipe, global_batch_size
 from kitae.stages.files import key_of, read_json
 from kitae.stages.importing import import_key
 from kitae.stages.job import LEARNING, Job, Report, keep_tokenizer, learning
@@ -27,13 +28,15 @@ if TYPE_CHECKING:
     from kitae.model.decoder import Decoder
     from kitae.parallel.mesh import Mesh
     from kitae.parallel.region import Region
-    from kitae.train.job import TrainJob
+    from kitae.train.job import Phase, TrainJob
 
 
 def train_key(job: Job) -> str:
     """Key of the training: the start, the data, what decides what is learned, the rows to judge by."""
     rows = job.recipe.evaluation.max_rows
     parts = {"import": import_key(job), "data": job.data_key, "max_rows": rows}
+    if not job.recipe.parallel.keep_global_batch:
+        parts["global_batch_size"] = global_batch_size(job.recipe)
     return key_of({**parts, **job.sections(*LEARNING)})
 
 
@@ -68,12 +71,12 @@ def _train_here(job: Job, key: str) -> dict[str, Any]:
     from kitae.train.loop import train
 
     training = _train_job(job, key, Mesh(), job.report)
-    sample_once(job, lambda: training.decoder, "before", key)
+    sample_once(job, lambda: training.model, "before", key)
     result = train(training)
 
-    def trained() -> Decoder:
+    def trained() -> Any:
         device = training.backend.device
-        return load_checkpoint(newest(job), device) if result.already_complete else training.decoder
+        return load_checkpoint(newest(job), device) if result.already_complete else training.model
 
     sample_once(job, trained, "after", key)
     return {"checkpoint": str(result.checkpoint), "steps": result.steps}
@@ -168,17 +171,19 @@ def load_checkpoint(checkpoint: Checkpoint, device: torch.device, region: Region
     return decoder
 
 
-def prepared(job: Job) -> Prepared:
-    """The packed data, which the stage before has made."""
+def prepared(job: Job, recipe: Recipe | None = None) -> Prepared:
+    """The rows of a phase (default the last), which the stage before has made."""
     from kitae.data.prepare import prepare
 
+    recipe = recipe or job.phases[-1][1]
     return prepare(
-        job.recipe.data,
+        recipe.data,
         base=job.base,
         tokenizer_folder=job.tokenizer_folder,
         embedding_rows=_embedding_rows(job),
         cache=job.cache,
-        seed=job.recipe.seed,
+        seed=recipe.seed,
+        objective=recipe.objective,
         report=lambda line: job.report(f"prepare: {line}"),
     )
 
@@ -211,23 +216,26 @@ def _train_job(job: Job, key: str, mesh: Mesh, report: Report) -> TrainJob:
 
     backend = select(job.backend)
     start = open_start(job)
-    data = prepared(job)
     region = region_of(mesh.tensor, job.recipe.parallel.sequence_parallel)
     return TrainJob(
-        decoder=load_checkpoint(start, backend.device, region),
+        model=load_checkpoint(start, backend.device, region),
         start=_start_with_optimizer(job),
-        train=data.train,
-        heldout=data.heldout,
-        recipe=job.recipe,
+        phases=tuple(_phase(job, name, recipe) for name, recipe in job.phases),
         recipe_hash=key,
         store=store_of(replace(job, report=report), mesh.control),
         folder=job.run.path,
         backend=backend,
         model_config=start.config,
-        data_key=data.key,
         report=report,
         mesh=mesh,
     )
+
+
+def _phase(job: Job, name: str | None, recipe: Recipe) -> Phase:
+    from kitae.train.job import Phase
+
+    data = prepared(job, recipe)
+    return Phase(recipe, data.train, data.heldout, data.key, name)
 
 
 def _describe(job: Job, key: str) -> None:

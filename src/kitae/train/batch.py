@@ -8,23 +8,60 @@ that does not come.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
 
-from kitae.data.packed import PackedData
-from kitae.data.rows import IGNORED, IntArray, Rows, pad_rows
+from kitae.data.examples import Examples, Sample
+from kitae.data.rows import IntArray, Rows
 from kitae.parallel.mesh import Mesh, sum_over_copies
+
+
+class AnyRows(Protocol):
+    """Rows as arrays of a data set, whatever they hold."""
+
+    @property
+    def real_tokens(self) -> int:
+        """Positions that hold text."""
+        ...
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """What there is to predict, by part of the loss."""
+        ...
+
+    def part(self, rows: slice) -> Any:
+        """Some of the rows."""
+        ...
+
+    def pad(self, count: int) -> Any:
+        """The rows and fully padded ones behind them, `count` in all."""
+        ...
+
+
+class AnyMicroBatch(Protocol):
+    """Rows of one forward and backward pass, as tensors."""
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """Numbers of the rows; fewer than B when the last ones are padding."""
+        ...
+
+
+Part = TypeVar("Part", bound=AnyMicroBatch)
+Tensors = Callable[[Any, tuple[int, ...], int, torch.device], Part]
+"""Makes tensors of padded rows, given their numbers and the place of the first in the update."""
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Rows of one forward and backward pass, int64 [B, S]."""
+    """Rows of text that goes on, int64 [B, S]."""
 
     samples: tuple[int, ...]
-    """Numbers of the rows; fewer than B when the last ones are padding."""
+    """See `AnyMicroBatch`."""
     input_ids: torch.Tensor
     targets: torch.Tensor
     position_ids: torch.Tensor
@@ -33,68 +70,89 @@ class MicroBatch:
 
 
 @dataclass(frozen=True)
-class GlobalBatch:
+class GlobalBatch(Generic[Part]):
     """The micro-batches of one update, and its tokens."""
 
-    micro_batches: tuple[MicroBatch, ...]
+    micro_batches: tuple[Part, ...]
     """Those of this rank; the numbers below are those of all ranks."""
-    target_tokens: int
-    """Tokens that are predicted: loss and gradients are divided by this one number."""
+    counts: tuple[int, ...]
+    """What is predicted, by part of the loss: each part, and its gradient, is divided by its one number."""
     padded_tokens: int
     """Positions that are computed."""
     real_tokens: int
     """Positions that hold text."""
+    rows: int
+    """Rows without padded ones."""
+
+    @property
+    def target_tokens(self) -> int:
+        """What the first part of the loss predicts."""
+        return self.counts[0]
+
+
+def text_tensors(rows: Rows, samples: tuple[int, ...], place: int, device: torch.device) -> MicroBatch:
+    """Rows of packed text."""
+    return MicroBatch(
+        samples,
+        tensor(rows.input_ids, device),
+        tensor(rows.targets, device),
+        tensor(rows.position_ids, device),
+        tensor(rows.segment_ids, device) if rows.segment_ids.max() > 1 else None,
+    )
 
 
 def global_batch(
-    packed: PackedData,
-    samples: Sequence[int],
+    examples: Examples[Any],
+    samples: Sequence[Sample],
     micro_batch_size: int,
     device: torch.device,
     mesh: Mesh | None = None,
-) -> GlobalBatch:
+    tensors: Tensors[Part] = text_tensors,  # type: ignore[assignment]
+) -> GlobalBatch[Part]:
     """Read this rank's rows of one update; micro-batches are filled up with padded rows."""
     mesh = mesh or Mesh()
     copies = mesh.data.size
     count = math.ceil(len(samples) / (micro_batch_size * copies))
-    own = [_run(samples, micro_batch_size, index * copies + mesh.data.rank) for index in range(count)]
-    rows = packed.rows([sample for run in own for sample in run])
-    counts = torch.tensor([(rows.targets != IGNORED).sum(), (rows.segment_ids != 0).sum()])
-    target_tokens, real_tokens = sum_over_copies(mesh, counts).tolist()
+    starts = [(index * copies + mesh.data.rank) * micro_batch_size for index in range(count)]
+    own = [samples[start : start + micro_batch_size] for start in starts]
+    rows: AnyRows = examples.read([sample for run in own for sample in run])
+    found = torch.tensor([*rows.counts, rows.real_tokens])
+    *counts, real_tokens = sum_over_copies(mesh, found).tolist()
     return GlobalBatch(
-        micro_batches=tuple(_cut(rows, own, micro_batch_size, device)),
-        target_tokens=target_tokens,
-        padded_tokens=count * copies * micro_batch_size * packed.sequence_length,
+        micro_batches=tuple(_cut(rows, own, starts, micro_batch_size, device, tensors)),
+        counts=tuple(counts),
+        padded_tokens=count * copies * micro_batch_size * examples.sequence_length,
         real_tokens=real_tokens,
+        rows=len(samples),
     )
 
 
-def micro_batch(packed: PackedData, samples: Sequence[int], size: int, device: torch.device) -> MicroBatch:
+def micro_batch(
+    examples: Examples[Any],
+    samples: Sequence[Sample],
+    size: int,
+    device: torch.device,
+    tensors: Tensors[Part] = text_tensors,  # type: ignore[assignment]
+) -> Part:
     """Read the rows of one forward pass, filled up to `size` with padded rows."""
-    return next(_cut(packed.rows(samples), [samples], size, device))
+    return next(_cut(examples.read(samples), [samples], [0], size, device, tensors))
 
 
-def _run(samples: Sequence[int], size: int, index: int) -> Sequence[int]:
-    return samples[index * size : (index + 1) * size]
-
-
-def _cut(rows: Rows, runs: Sequence[Sequence[int]], size: int, device: torch.device) -> Iterator[MicroBatch]:
+def _cut(
+    rows: AnyRows,
+    runs: Sequence[Sequence[Sample]],
+    places: Sequence[int],
+    size: int,
+    device: torch.device,
+    tensors: Tensors[Part],
+) -> Iterator[Part]:
     start = 0
-    for samples in runs:
-        part = slice(start, start + len(samples))
+    for samples, place in zip(runs, places, strict=True):
+        part = rows.part(slice(start, start + len(samples))).pad(size)
         start += len(samples)
-        padded = pad_rows(
-            Rows(rows.input_ids[part], rows.targets[part], rows.position_ids[part], rows.segment_ids[part]),
-            size,
-        )
-        yield MicroBatch(
-            tuple(samples),
-            _tensor(padded.input_ids, device),
-            _tensor(padded.targets, device),
-            _tensor(padded.position_ids, device),
-            _tensor(padded.segment_ids, device) if padded.segment_ids.max() > 1 else None,
-        )
+        yield tensors(part, tuple(sample.number for sample in samples), place, device)
 
 
-def _tensor(array: IntArray, device: torch.device) -> torch.Tensor:
+def tensor(array: IntArray, device: torch.device) -> torch.Tensor:
+    """An array on the device."""
     return torch.from_numpy(np.ascontiguousarray(array)).to(device)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 
 from kitae.backend.group import ALONE
 from kitae.parallel.data_parallel import DataParallel
 from kitae.parallel.shares import Shares
-from kitae.train.job import TrainJob
+from kitae.recipe.schema import Recipe
+from kitae.train.job import Phase, TrainJob
+from kitae.train.objective import OBJECTIVES, Objective
 from kitae.train.optimizer import OPTIMIZERS
 from kitae.train.precision import PRECISIONS
 from kitae.train.step import Stepper
@@ -16,14 +21,20 @@ WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """What gradients travel in, by `parallel.reduce_dtype`."""
 
 
-def build_stepper(job: TrainJob) -> Stepper:
-    """Turn the job's decoder into what the precision needs and give it an optimizer; `job` is resolved."""
-    recipe, mesh, decoder = job.recipe, job.mesh, job.decoder
-    shares = Shares(decoder.layouts, mesh.data if recipe.parallel.zero1 else ALONE)
-    weights = PRECISIONS[recipe.training.precision](decoder, shares)
-    decoder.recompute = recipe.training.recompute
+def build_objective(model: Any, recipe: Recipe) -> Objective:
+    """What the model learns, as the recipe says."""
+    objective = OBJECTIVES[recipe.objective]
+    return objective(model, seed=recipe.seed, chunk_tokens=recipe.training.loss_chunk_tokens)
+
+
+def build_stepper(job: TrainJob, phase: Phase) -> Stepper:
+    """Turn the job's model into what the precision needs and give it an optimizer; `job` is resolved."""
+    recipe, mesh, model = phase.recipe, job.mesh, job.model
+    shares = Shares(model.layouts, mesh.data if recipe.parallel.zero1 else ALONE)
+    weights = PRECISIONS[recipe.training.precision](model, shares)
+    model.recompute = recipe.training.recompute
     replicas = DataParallel(
-        dict(decoder.named_parameters()),
+        dict(model.named_parameters()),
         shares,
         mesh.data,
         wire_dtype=WIRE_DTYPES[recipe.parallel.reduce_dtype],
@@ -34,7 +45,7 @@ def build_stepper(job: TrainJob) -> Stepper:
         weights.on_sum = replicas.ready
     optimizer = OPTIMIZERS[recipe.optimizer.name](
         weights,
-        {layout.name for layout in decoder.layouts if layout.decay},
+        {layout.name for layout in model.layouts if layout.decay},
         recipe.optimizer,
         fused=job.backend.fused_optimizer,
         seed=recipe.seed,
@@ -42,7 +53,7 @@ def build_stepper(job: TrainJob) -> Stepper:
         mesh=mesh,
     )
     return Stepper(
-        model=decoder,
+        objective=build_objective(model, recipe),
         weights=weights,
         optimizer=optimizer,
         backend=job.backend,
@@ -51,5 +62,16 @@ def build_stepper(job: TrainJob) -> Stepper:
         replicas=replicas,
         sequence_parallel=recipe.parallel.sequence_parallel,
         max_grad_norm=recipe.optimizer.max_grad_norm,
-        chunk_tokens=recipe.training.loss_chunk_tokens,
+    )
+
+
+def begin_phase(stepper: Stepper, phase: Phase, after: int) -> Stepper:
+    """Go on with the weights after `after` updates, and with a new optimizer, as the phase says."""
+    recipe, model = phase.recipe, stepper.objective.model
+    model.recompute = recipe.training.recompute
+    stepper.optimizer.begin(recipe.optimizer, after)
+    return replace(
+        stepper,
+        objective=build_objective(model, recipe),
+        max_grad_norm=recipe.optimizer.max_grad_norm,
     )

@@ -1,52 +1,63 @@
-"""Held-out loss: a sum over tokens divided by their number, so that no batch size changes it.
-
-B rows, S positions.
-"""
+"""What held-out rows show: sums divided by the number of tokens or texts, so that no batch size counts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from kitae.backend.base import Backend
-from kitae.data.packed import PackedData
-from kitae.model.decoder import Decoder
+from kitae.data.examples import Examples, Sample
 from kitae.parallel.mesh import Mesh, sum_over_copies
-from kitae.train.batch import MicroBatch, micro_batch
+from kitae.train.batch import AnyMicroBatch, micro_batch
 from kitae.train.finite import explain
-from kitae.train.loss import IGNORE, token_losses
+from kitae.train.objective import Objective, mean_loss
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss on held-out rows."""
+    """What held-out rows show."""
 
-    row_losses: FloatArray
-    """Sum of the token losses of each row, nats."""
-    row_tokens: FloatArray
-    """Predicted tokens of each row."""
+    scores: FloatArray
+    """[K, rows]: the sum of each row's losses in nats, their number, and what else the objective tells."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers beside the loss."""
+    counted: str = "tokens"
+    """What the loss is the mean over."""
+
+    @property
+    def row_losses(self) -> FloatArray:
+        """Sum of the losses of each row, nats."""
+        losses: FloatArray = self.scores[0]
+        return losses
+
+    @property
+    def row_tokens(self) -> FloatArray:
+        """What is predicted of each row."""
+        counts: FloatArray = self.scores[1]
+        return counts
 
     @property
     def tokens(self) -> int:
-        """Predicted tokens of all rows."""
+        """What is predicted of all rows."""
         return int(self.row_tokens.sum())
 
     @property
     def loss(self) -> float:
-        """Nats per token; 0 when nothing is predicted."""
-        return float(self.row_losses.sum() / max(1, self.tokens))
+        """Nats for each of them; 0 when nothing is predicted."""
+        return mean_loss(self.scores)
 
-    @property
-    def perplexity(self) -> float:
-        """The exponential of the loss, which is cut at 700 so that the result is a number."""
-        return math.exp(min(self.loss, 700.0))
+    @classmethod
+    def of(cls, objective: Objective, scores: FloatArray) -> Evaluation:
+        """With what the objective makes of the scores."""
+        return cls(scores, objective.metrics(scores), objective.counted)
 
 
 @dataclass(frozen=True)
@@ -63,13 +74,12 @@ class PairedDrop:
 
 @torch.no_grad()
 def evaluate(
-    model: Decoder,
-    packed: PackedData,
+    objective: Objective,
+    examples: Examples[Any],
     *,
     micro_batch_size: int,
     backend: Backend,
     max_rows: int | None = None,
-    chunk_tokens: int = 512,
     check: Callable[[], None] = lambda: None,
     mesh: Mesh | None = None,
 ) -> Evaluation:
@@ -78,26 +88,33 @@ def evaluate(
     `check` is called before each micro-batch. Raises `TrainingError` when a loss is not finite.
     """
     mesh = mesh or Mesh()
-    count = min(len(packed), max_rows or len(packed))
-    found = np.zeros((2, count))
-    bad: list[MicroBatch] = []
-
-    def row_losses(batch: MicroBatch) -> torch.Tensor:
-        return _row_losses(model, batch, chunk_tokens)
-
+    count = min(len(examples), max_rows or len(examples))
+    found: list[tuple[range, FloatArray]] = []
+    bad: list[AnyMicroBatch] = []
     for start in range(0, count, micro_batch_size * mesh.data.size):
         check()
         first = min(start + micro_batch_size * mesh.data.rank, count)
-        samples = range(first, min(first + micro_batch_size, count))
-        batch = micro_batch(packed, samples, micro_batch_size, backend.device)
-        of_rows = row_losses(batch).cpu().numpy()
-        if not np.isfinite(of_rows).all():
+        rows = range(first, min(first + micro_batch_size, count))
+        samples = [Sample(number) for number in rows]
+        batch = micro_batch(examples, samples, micro_batch_size, backend.device, objective.tensors)
+        scores = objective.scores(batch).cpu().numpy()
+        if not np.isfinite(scores).all():
             bad = bad or [batch]
-        found[:, samples.start : samples.stop] = of_rows[:, : len(samples)]
+        found.append((rows, scores))
         backend.boundary()
     if any(mesh.control.exchange(bool(bad))):
-        raise explain(model, row_losses, bad, "held-out evaluation", backward=False, mesh=mesh)
-    return Evaluation(*sum_over_copies(mesh, torch.from_numpy(found)).numpy())
+        raise explain(
+            objective.model, objective.scores, bad, "held-out evaluation", backward=False, mesh=mesh
+        )
+    return Evaluation.of(objective, _of_all(found, count, mesh))
+
+
+def _of_all(found: list[tuple[range, FloatArray]], count: int, mesh: Mesh) -> FloatArray:
+    """The scores of all ranks' rows, [K, rows]; padded ones left out."""
+    together = np.zeros((found[0][1].shape[0], count))
+    for rows, scores in found:
+        together[:, rows.start : rows.stop] = scores[:, : len(rows)]
+    return sum_over_copies(mesh, torch.from_numpy(together)).numpy()
 
 
 def paired_drop(before: Evaluation, after: Evaluation) -> PairedDrop:
@@ -111,18 +128,3 @@ def paired_drop(before: Evaluation, after: Evaluation) -> PairedDrop:
     spread = float(np.sqrt((tokens**2 * (drops - mean) ** 2).sum()) / max(1, tokens.sum()))
     error = spread * math.sqrt(rows / (rows - 1)) if rows > 1 else None
     return PairedDrop(rows, int((drops > 0).sum()), mean, error)
-
-
-def _row_losses(model: Decoder, batch: MicroBatch, chunk_tokens: int) -> torch.Tensor:
-    """Loss sums and predicted tokens of the rows, [2, B]."""
-    hidden = model(batch.input_ids, batch.position_ids, batch.segment_ids)
-    losses = token_losses(
-        hidden.flatten(0, 1),
-        model.head_weight,
-        batch.targets.flatten(),
-        chunk_tokens=chunk_tokens,
-        vocabulary=model.vocabulary,
-    )
-    sums = losses.view_as(batch.targets).double().sum(1)
-    tokens = (batch.targets != IGNORE).sum(1).double()
-    return torch.stack((sums, tokens))

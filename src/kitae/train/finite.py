@@ -15,9 +15,9 @@ from torch import nn
 from kitae.backend.group import Group
 from kitae.errors import TrainingError
 from kitae.parallel.mesh import Mesh
-from kitae.train.batch import MicroBatch
+from kitae.train.batch import AnyMicroBatch
 
-Forward = Callable[[MicroBatch], torch.Tensor]
+Forward = Callable[[Any], torch.Tensor]
 """What must be finite about a micro-batch: its loss, or its rows' losses."""
 
 _WAY_OUT = (
@@ -34,7 +34,7 @@ def first_bad(tensors: Iterable[tuple[str, torch.Tensor | None]]) -> str | None:
 def explain(
     model: nn.Module,
     forward: Forward,
-    batches: Iterable[MicroBatch],
+    batches: Iterable[AnyMicroBatch],
     when: str,
     *,
     backward: bool = True,
@@ -56,7 +56,7 @@ def explain(
 def _find(
     model: nn.Module,
     forward: Forward,
-    batches: Iterable[MicroBatch],
+    batches: Iterable[AnyMicroBatch],
     when: str,
     backward: bool,
     tensor: Group,
@@ -79,7 +79,7 @@ def _first(found: Iterable[str | None]) -> str | None:
     return next((one for one in found if one is not None), None)
 
 
-def _in_forward(model: nn.Module, forward: Forward, batch: MicroBatch) -> str | None:
+def _in_forward(model: nn.Module, forward: Forward, batch: AnyMicroBatch) -> str | None:
     """Name the first module, in the order in which they finish, whose output is bad."""
     bad: list[str] = []
 
@@ -103,7 +103,7 @@ def _in_forward(model: nn.Module, forward: Forward, batch: MicroBatch) -> str | 
     return None if loss.isfinite().all() else "the loss is not finite, though all hidden states are"
 
 
-def _in_backward(model: nn.Module, forward: Forward, batch: MicroBatch) -> str | None:
+def _in_backward(model: nn.Module, forward: Forward, batch: AnyMicroBatch) -> str | None:
     """Name the first parameter with a bad gradient, in the order in which the backward pass ends them."""
     bad: list[str] = []
 

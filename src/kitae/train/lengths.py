@@ -8,7 +8,7 @@ from typing import Literal
 
 from kitae.errors import RecipeError
 from kitae.recipe.base import Duration
-from kitae.recipe.schema import Recipe
+from kitae.recipe.schema import Recipe, global_batch_size
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def count_out(recipe: Recipe, *, samples: int, sequence_length: int) -> Lengths:
 
     Raises `RecipeError` when the training would be empty.
     """
-    batch = recipe.training.global_batch_size
+    batch = global_batch_size(recipe)
     duration = recipe.training.duration
     rows = _rows(duration, samples, sequence_length, batch)
     if rows < 1:

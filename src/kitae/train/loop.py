@@ -16,21 +16,18 @@ from pathlib import Path
 import torch
 
 from kitae.checkpoint.resume import Checkpoint, open_checkpoint
-from kitae.data.cursor import Cursor
 from kitae.errors import StoppedError, TrainingError
-from kitae.model.flops import train_flops_per_token
 from kitae.parallel.mesh import on_lead
 from kitae.recipe.resolve import resolve
 from kitae.train.batch import global_batch
-from kitae.train.build import build_stepper
+from kitae.train.build import begin_phase, build_objective, build_stepper
+from kitae.train.course import Course, Stretch, course_of
 from kitae.train.evaluate import evaluate
-from kitae.train.job import TrainJob, TrainResult
-from kitae.train.lengths import Lengths, count_out
+from kitae.train.job import Phase, TrainJob, TrainResult
 from kitae.train.metrics import MetricsLog
 from kitae.train.progress import display
 from kitae.train.recorder import Recorder, RunRecorder, SilentRecorder, Topology
 from kitae.train.results import evaluation_path, finished_result, save_evaluation, write_run_results
-from kitae.train.schedule import Schedule
 from kitae.train.signals import StopRequested, StopSignals
 from kitae.train.state import Saver, TrainState, begin_after, check_same_recipe, restore
 from kitae.train.step import Stepper
@@ -43,33 +40,39 @@ def train(job: TrainJob) -> TrainResult:
     Raises `StoppedError` after a signal, `TrainingError` when a value is not finite, `RecipeError` when the
     folder's checkpoint is of another training, `StorageError` when the disk is full.
     """
-    job = replace(job, recipe=resolve(job.recipe, backend=job.backend.name).recipe)
-    lengths = count_out(job.recipe, samples=len(job.train), sequence_length=job.train.sequence_length)
+    job = replace(job, phases=tuple(_resolved(phase, job.backend.name) for phase in job.phases))
+    course = course_of(job)
     checkpoint = _newest(job)
     if checkpoint is not None:
         check_same_recipe(job, checkpoint)
-        finished = on_lead(job.mesh, partial(finished_result, job, checkpoint, lengths))
+        finished = on_lead(job.mesh, partial(finished_result, job, checkpoint, course))
         if finished is not None:
             return finished
     with StopSignals(job.mesh.control) as stop:
-        stepper = build_stepper(job)
+        stretch = course.at(checkpoint.step if checkpoint else 0)
+        stepper = build_stepper(job, stretch.phase)
         state = TrainState()
         if checkpoint is not None:
-            state = restore(stepper, checkpoint)
-            job.report(f"going on from {checkpoint.path} after step {state.step} of {lengths.steps}")
+            state = restore(stepper, checkpoint, stretch.first)
+            job.report(f"going on from {checkpoint.path} after step {state.step} of {course.steps}")
         elif job.start is not None:
-            state = begin_after(stepper, job.start, lengths.steps)
+            state = begin_after(stepper, job.start, course.steps)
             job.report(
-                f"beginning after step {state.step} of {lengths.steps}, with the state of {job.start.path}"
+                f"beginning after step {state.step} of {course.steps}, with the state of {job.start.path}"
             )
         with ExitStack() as stack:
-            recorder = _recorder(job, lengths, state.step, stack)
-            run = _Run(job, lengths, stepper, state, recorder, stop, checkpoint.path if checkpoint else None)
+            recorder = _recorder(job, course, state.step, stack)
+            saved = checkpoint.path if checkpoint else None
+            run = _Run(job, course, stretch, stepper, state, recorder, stop, saved)
             run.to_the_end()
-    results = on_lead(job.mesh, partial(write_run_results, job, lengths))
+    results = on_lead(job.mesh, partial(write_run_results, job, course))
     assert run.saved is not None
     resumed_from = checkpoint.step if checkpoint else None
     return TrainResult(state.step, run.saved, results, resumed_from, already_complete=False)
+
+
+def _resolved(phase: Phase, backend: str) -> Phase:
+    return replace(phase, recipe=resolve(phase.recipe, backend=backend).recipe)
 
 
 def _newest(job: TrainJob) -> Checkpoint | None:
@@ -84,7 +87,7 @@ def _newest(job: TrainJob) -> Checkpoint | None:
     return None if path is None else open_checkpoint(path, verify=False)
 
 
-def _recorder(job: TrainJob, lengths: Lengths, step: int, stack: ExitStack) -> Recorder:
+def _recorder(job: TrainJob, course: Course, step: int, stack: ExitStack) -> Recorder:
     """Open metrics, scalars and display, which `stack` closes again; only one rank writes."""
     if not job.mesh.leads:
         return SilentRecorder()
@@ -98,11 +101,16 @@ def _recorder(job: TrainJob, lengths: Lengths, step: int, stack: ExitStack) -> R
         report=job.report,
         backend=job.backend,
         precision=job.recipe.training.precision,
-        flops_per_token=train_flops_per_token(job.decoder.config, lengths.sequence_length),
-        steps=lengths.steps,
+        flops_per_token=_flops_per_token(job, course.at(step)),
+        steps=course.steps,
         devices=job.mesh.control.size,
         topology=_topology(job),
     )
+
+
+def _flops_per_token(job: TrainJob, stretch: Stretch) -> int:
+    objective = build_objective(job.model, stretch.phase.recipe)
+    return objective.flops_per_token(stretch.lengths.sequence_length)
 
 
 def _topology(job: TrainJob) -> Topology:
@@ -121,26 +129,21 @@ class _Run:
     """One attempt."""
 
     job: TrainJob
-    lengths: Lengths
+    course: Course
+    stretch: Stretch
+    """The phase that is trained."""
     stepper: Stepper
     state: TrainState
     recorder: Recorder
     stop: StopSignals
     saved: Path | None
     """The newest checkpoint."""
-    cursor: Cursor = field(init=False)
-    schedule: Schedule = field(init=False)
     saver: Saver = field(init=False)
     saved_step: int = field(init=False)
     heldout_loss: tuple[int, float] | None = field(init=False, default=None)
     """The last one measured, and after which step."""
 
     def __post_init__(self) -> None:
-        recipe = self.job.recipe
-        self.cursor = Cursor(self.lengths.samples, recipe.seed)
-        self.schedule = Schedule(
-            recipe.schedule, recipe.optimizer.learning_rate, self.lengths.steps, self.lengths.warmup_steps
-        )
         self.saver = Saver(self.job, self.stepper)
         self.saved_step = self.state.step
 
@@ -148,11 +151,9 @@ class _Run:
         """Train until the last step is done, evaluated and saved. Raises `StoppedError` after a signal."""
         self.recorder.start(self.state.step)
         try:
-            self._evaluate_when_due()
-            while self.state.step < self.lengths.steps:
-                self._update()
-                self._evaluate_when_due()
-                self._save_when_due()
+            for stretch in self.course.stretches[self.stretch.index :]:
+                self._enter(stretch)
+                self._train()
         except StopRequested as request:
             raise self._stopped(str(request)) from None
         except TrainingError:  # all ranks have it, and what is being saved is of an earlier step
@@ -160,15 +161,33 @@ class _Run:
             raise
         self._finish_save()
 
+    def _enter(self, stretch: Stretch) -> None:
+        """Begin a phase, or go on in it."""
+        self.stretch = stretch
+        if stretch.index and self.state.step == stretch.first:
+            self.stepper = begin_phase(self.stepper, stretch.phase, stretch.first)
+            self.state.consumed_samples = 0
+            self.job.report(f"phase {stretch.phase.name}: steps {stretch.first + 1} to {stretch.last}")
+        self.recorder.enter(stretch.phase.name, _flops_per_token(self.job, stretch))
+
+    def _train(self) -> None:
+        self._evaluate_when_due()
+        while self.state.step < self.stretch.last:
+            self._update()
+            self._evaluate_when_due()
+            self._save_when_due()
+
     def _update(self) -> None:
         self._at("an update")
         begin = time.perf_counter()
-        state, number = self.state, self.state.step
-        samples = self.cursor.samples(state.consumed_samples, self.lengths.rows_of(number))
-        device = self.job.backend.device
-        batch = global_batch(self.job.train, samples, self.lengths.micro_batch_size, device, self.job.mesh)
-        rate = self.schedule.rate(number)
-        update = self.stepper.update(batch, rate, step=number + 1, check=self.stop.check)
+        state, stretch, mesh = self.state, self.stretch, self.job.mesh
+        number = state.step - stretch.first
+        samples = stretch.cursor.reads(state.consumed_samples, stretch.lengths.rows_of(number))
+        size, device = stretch.lengths.micro_batch_size, self.job.backend.device
+        tensors = self.stepper.objective.tensors
+        batch = global_batch(stretch.phase.train, samples, size, device, mesh, tensors)
+        rate = stretch.schedule.rate(number)
+        update = self.stepper.update(batch, rate, step=state.step + 1, check=self.stop.check)
         state.step += 1
         state.consumed_samples += len(samples)
         state.padded_tokens += batch.padded_tokens
@@ -181,7 +200,7 @@ class _Run:
         return int(self.job.mesh.control.all_reduce(own, "max").item())
 
     def _evaluate_when_due(self) -> None:
-        step, heldout = self.state.step, self.job.heldout
+        step, heldout = self.state.step, self.stretch.phase.heldout
         if heldout is None or not self._evaluation_due():
             return
         if on_lead(self.job.mesh, lambda: self.recorder.has_evaluation(step)):
@@ -189,35 +208,35 @@ class _Run:
         self._at("held-out evaluation")
         begin = time.perf_counter()
         evaluation = evaluate(
-            self.job.decoder,
+            self.stepper.objective,
             heldout,
-            micro_batch_size=self.lengths.eval_micro_batch_size,
-            max_rows=self.job.recipe.evaluation.max_rows,
+            micro_batch_size=self.stretch.lengths.eval_micro_batch_size,
+            max_rows=self.stretch.phase.recipe.evaluation.max_rows,
             backend=self.job.backend,
-            chunk_tokens=self.job.recipe.training.loss_chunk_tokens,
             check=self.stop.check,
             mesh=self.job.mesh,
         )
         if self.job.mesh.leads:
-            save_evaluation(evaluation_path(self.job, step), evaluation)
+            save_evaluation(evaluation_path(self.job, step, self.stretch.phase), evaluation)
         self.recorder.evaluate(step, evaluation, time.perf_counter() - begin)
         best = self.state.best_heldout_loss
         self.state.best_heldout_loss = evaluation.loss if best is None else min(best, evaluation.loss)
         self.heldout_loss = step, evaluation.loss
 
     def _evaluation_due(self) -> bool:
-        """Before the first step, as often as asked for, after the last; and where the best is looked for."""
-        step = self.state.step
-        at_ends = step in (0, self.lengths.steps)
-        return at_ends or _falls_on(step, self.lengths.eval_every) or self._best_wanted()
+        """Before a phase's first step and after its last, as often as asked for, and to find the best."""
+        step, stretch = self.state.step, self.stretch
+        at_ends = step in (stretch.first, stretch.last)
+        return at_ends or _falls_on(step, stretch.lengths.eval_every) or self._best_wanted()
 
     def _best_wanted(self) -> bool:
-        return self.job.recipe.checkpoint.keep_best and _falls_on(self.state.step, self.lengths.save_every)
+        every = self.stretch.lengths.save_every
+        return self.job.recipe.checkpoint.keep_best and _falls_on(self.state.step, every)
 
     def _save_when_due(self) -> None:
         step = self.state.step
         self.saved = self.job.store.check() or self.saved
-        if step == self.lengths.steps or _falls_on(step, self.lengths.save_every):
+        if step == self.stretch.last or _falls_on(step, self.stretch.lengths.save_every):
             self.stop.check()
             self._save()
         self.stop.check()
@@ -245,7 +264,7 @@ class _Run:
         self._finish_save()
         where = f"it is saved in {self.saved}" if self.saved else "nothing was trained yet"
         return StoppedError(
-            f"stopped by {signal_name} after step {self.state.step} of {self.lengths.steps}; {where}; "
+            f"stopped by {signal_name} after step {self.state.step} of {self.course.steps}; {where}; "
             "run the same command again to go on"
         )
 

@@ -31,19 +31,20 @@ def linear_cross_entropy(
     weight: torch.Tensor,
     targets: torch.Tensor,
     *,
+    bias: torch.Tensor | None = None,
     scale: float = 1.0,
     chunk_tokens: int = 512,
     vocabulary: Vocabulary = WHOLE_VOCABULARY,
 ) -> torch.Tensor:
-    """Sum of -log softmax(hidden @ weight.T)[target] over the tokens that have a target, times `scale`.
+    """Sum of -log softmax(hidden @ weight.T + bias)[target] over the tokens with a target, times `scale`.
 
-    hidden [N, H] and weight [V / tp, H] of one dtype, targets [N] int64 ids with -100 where there is
-    none. Returns an fp32 scalar, the same on every rank; the softmax is in fp32 and so is the sum of the
-    weight's gradient. The gradient of hidden is this rank's part of it. Gradients are made in the forward
-    pass and can be taken once. Under torch.autocast products are made in its dtype.
+    hidden [N, H], weight [V / tp, H] and bias [V / tp] of one dtype, targets [N] int64 ids with -100 where
+    there is none. Returns an fp32 scalar, the same on every rank; the softmax is in fp32 and so are the sums
+    of the gradients of weight and bias. The gradient of hidden is this rank's part of it. Gradients are made
+    in the forward pass and can be taken once. Under torch.autocast products are made in its dtype.
     """
     apply: Any = _LinearCrossEntropy.apply  # torch does not type it
-    loss: torch.Tensor = apply(hidden, weight, targets, scale, chunk_tokens, vocabulary)
+    loss: torch.Tensor = apply(hidden, weight, bias, targets, scale, chunk_tokens, vocabulary)
     return loss
 
 
@@ -53,16 +54,38 @@ def token_losses(
     weight: torch.Tensor,
     targets: torch.Tensor,
     *,
+    bias: torch.Tensor | None = None,
     chunk_tokens: int = 512,
     vocabulary: Vocabulary = WHOLE_VOCABULARY,
 ) -> torch.Tensor:
     """Each token's loss in fp32, [N]; 0 where there is no target. Arguments as in `linear_cross_entropy`."""
+    return token_scores(hidden, weight, targets, bias=bias, chunk_tokens=chunk_tokens, vocabulary=vocabulary)[
+        0
+    ]
+
+
+@torch.no_grad()
+def token_scores(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    chunk_tokens: int = 512,
+    vocabulary: Vocabulary = WHOLE_VOCABULARY,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each token's loss, fp32 [N], and whether no other id is likelier than its target, bool [N].
+
+    0 and False where there is no target. Arguments as in `linear_cross_entropy`.
+    """
     losses = torch.zeros(len(targets), dtype=torch.float32, device=hidden.device)
+    right = torch.zeros(len(targets), dtype=torch.bool, device=hidden.device)
     kept = _with_target(targets)
-    softmax = _Softmax(weight, vocabulary, min(chunk_tokens, len(kept)))
+    softmax = _Softmax(weight, bias, vocabulary, min(chunk_tokens, len(kept)))
     for rows in _chunks(kept, chunk_tokens):
-        losses[rows] = softmax(hidden[rows], targets[rows]).losses
-    return losses
+        chunk = softmax(hidden[rows], targets[rows])
+        losses[rows], right[rows] = chunk.losses, chunk.right
+    return losses, right
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -73,6 +96,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         ctx: Any,
         hidden: torch.Tensor,
         weight: torch.Tensor,
+        bias: torch.Tensor | None,
         targets: torch.Tensor,
         scale: float,
         chunk_tokens: int,
@@ -82,24 +106,30 @@ class _LinearCrossEntropy(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         hidden_grad = torch.zeros_like(hidden)
         weight_grad = torch.empty_like(weight, dtype=torch.float32)
-        softmax = _Softmax(weight, vocabulary, min(chunk_tokens, len(kept)))
+        bias_grad = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
+        softmax = _Softmax(weight, bias, vocabulary, min(chunk_tokens, len(kept)))
         for index, rows in enumerate(_chunks(kept, chunk_tokens)):
             inputs = hidden[rows]
             chunk = softmax(inputs, targets[rows])
             total += chunk.losses.sum()
             factor = (scale / chunk.sums)[:, None]
-            slopes = chunk.slopes().to(softmax.weight.dtype)
+            slopes = chunk.slopes()
+            if bias_grad is not None:
+                bias_grad += factor[:, 0] @ slopes
+            slopes = slopes.to(softmax.weight.dtype)
             hidden_grad[rows] = (slopes @ softmax.weight).mul_(factor).to(hidden.dtype)
             _accumulate(weight_grad, slopes.t(), (inputs * factor).to(slopes.dtype), first=index == 0)
-        ctx.gradients = hidden_grad, weight_grad if len(kept) else weight_grad.zero_()
+        ctx.gradients = hidden_grad, weight_grad if len(kept) else weight_grad.zero_(), bias_grad
         ctx.weight_dtype = weight.dtype
         return total * scale
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (hidden_grad, weight_grad), ctx.gradients = ctx.gradients, None
-        return hidden_grad.mul_(slope), weight_grad.mul_(slope).to(ctx.weight_dtype), None, None, None, None
+        (hidden_grad, weight_grad, bias_grad), ctx.gradients = ctx.gradients, None
+        of_bias = None if bias_grad is None else bias_grad.mul_(slope).to(ctx.weight_dtype)
+        of_weight = weight_grad.mul_(slope).to(ctx.weight_dtype)
+        return hidden_grad.mul_(slope), of_weight, of_bias, None, None, None, None
 
 
 def _with_target(targets: torch.Tensor) -> torch.Tensor:
@@ -120,6 +150,8 @@ class _Chunk:
     """Of all ranks' exponentials, fp32 [chunk]."""
     losses: torch.Tensor
     """fp32 [chunk]."""
+    right: torch.Tensor
+    """Whether the target is the likeliest, bool [chunk]."""
     index: torch.Tensor
     here: torch.Tensor
     """See `Vocabulary.locate`, for the targets."""
@@ -133,8 +165,11 @@ class _Chunk:
 class _Softmax:
     """Softmax over the vocabulary for a chunk of tokens after another, in one block of memory."""
 
-    def __init__(self, weight: torch.Tensor, vocabulary: Vocabulary, chunk_tokens: int) -> None:
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None, vocabulary: Vocabulary, chunk_tokens: int
+    ) -> None:
         self.weight = weight.to(product_dtype(weight))
+        self.bias = None if bias is None else bias.float()
         self.vocabulary = vocabulary
         shape = (chunk_tokens, len(weight))
         self.logits = torch.empty(shape, dtype=torch.float32, device=weight.device)
@@ -148,7 +183,8 @@ class _Softmax:
         largest = group.all_reduce(logits.amax(1), "max")
         sums = logits.sub_(largest[:, None]).exp_().sum(1)
         sums, of_targets = group.all_reduce(torch.stack((sums, of_targets)))
-        return _Chunk(logits, sums, largest + sums.log() - of_targets, index, here)
+        losses = largest + sums.log() - of_targets
+        return _Chunk(logits, sums, losses, of_targets >= largest, index, here)
 
     def _logits(self, inputs: torch.Tensor) -> torch.Tensor:
         logits = self.logits[: len(inputs)]
@@ -156,6 +192,8 @@ class _Softmax:
             torch.mm(inputs, self.weight.t(), out=logits)
         else:
             logits.copy_(inputs @ self.weight.t())
+        if self.bias is not None:
+            logits += self.bias
         logits[:, self.vocabulary.real :] = float("-inf")
         return logits
 

@@ -6,6 +6,8 @@ Every line has `kind` and `step` (optimizer updates done):
     train       an update: loss, learning_rate, grad_norm, step_seconds, tokens, tokens/s, utilisation, memory
     evaluation  held-out loss
 
+Where a training has phases, updates and evaluations name theirs as `phase`.
+
 A run that is killed has written lines for steps that its checkpoint does not have. When it resumes, those
 belong to a time line that did not happen: they are cut off, so that each step stands in the file once. Lines
 of kind `start` stay: they count the attempts.
@@ -50,7 +52,7 @@ class MetricsLog:
             replace_file(path, "".join(_line(record) for record in kept).encode())
             self._file = path.open("a", encoding="utf-8")
         self.attempts = sum(record["kind"] == "start" for record in kept)
-        self._evaluated = {record["step"] for record in kept if record["kind"] == "evaluation"}
+        self._evaluated = {_evaluation(record) for record in kept if record["kind"] == "evaluation"}
 
     def write(self, record: Record) -> None:
         """Append a line and hand it to the system: it survives a kill of this process."""
@@ -59,16 +61,16 @@ class MetricsLog:
             self._file.write(line)
             self._file.flush()
         if record["kind"] == "evaluation":
-            self._evaluated.add(record["step"])
+            self._evaluated.add(_evaluation(record))
 
     def sync(self) -> None:
         """Wait until all lines are on the disk, so that no checkpoint saved after them outlives them."""
         with storage_errors(self.path):
             os.fsync(self._file.fileno())
 
-    def has_evaluation(self, step: int) -> bool:
-        """Whether the held-out loss after `step` updates is in the file."""
-        return step in self._evaluated
+    def has_evaluation(self, step: int, phase: str | None = None) -> bool:
+        """Whether the held-out loss of a phase after `step` updates is in the file."""
+        return (step, phase) in self._evaluated
 
     def __enter__(self) -> MetricsLog:
         return self
@@ -77,6 +79,10 @@ class MetricsLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+def _evaluation(record: Record) -> tuple[int, str | None]:
+    return record["step"], record.get("phase")
 
 
 def _happened(record: Record, resumed_step: int) -> bool:

@@ -39,8 +39,9 @@ class Optimizer:
         self._weights = weights
         self._config = config
         self._seed = seed
+        self._decayed = decayed
         self._updates = 0
-        self._decay = {name: config.weight_decay if name in decayed else 0.0 for name in weights.masters}
+        self._updates_before = 0
         self._moments = {
             kind: {
                 name: torch.zeros_like(master, dtype=torch.float32, requires_grad=False)
@@ -49,6 +50,18 @@ class Optimizer:
             for kind in MOMENTS
         }
         self._prepare(decayed, fused, shares, mesh)
+
+    def _decay(self, name: str) -> float:
+        return self._config.weight_decay if name in self._decayed else 0.0
+
+    def begin(self, config: OptimizerConfig, after: int) -> None:
+        """Forget all but the weights, and go on with other settings after `after` updates."""
+        self._config = config
+        self._updates_before = after
+        for moments in self._moments.values():
+            for moment in moments.values():
+                moment.zero_()
+        self.restore_step(0)
 
     def _prepare(self, decayed: Collection[str], fused: bool, shares: Shares, mesh: Mesh) -> None:
         """Make what else a subclass needs."""
@@ -67,11 +80,11 @@ class Optimizer:
         return dict(self._moments[kind])
 
     def restore_step(self, step: int) -> None:
-        """Go on as after `step` updates: bias corrections and rounding depend on it."""
+        """Go on as after `step` updates since it began: bias corrections and rounding depend on it."""
         self._updates = step
 
     def _lend(self, names: Collection[str]) -> Iterable[dict[str, torch.Tensor]]:
-        return self._weights.lend(names, RoundingKey(self._seed, self._updates))
+        return self._weights.lend(names, RoundingKey(self._seed, self._updates_before + self._updates))
 
 
 class AdamW(Optimizer):
@@ -89,8 +102,8 @@ class AdamW(Optimizer):
         """See `Optimizer`; the gradients stay as they are."""
         self._updates += 1
         for values in self._lend(gradients.keys()):
-            for decay in sorted({self._decay[name] for name in values}, reverse=True):
-                names = [name for name in values if self._decay[name] == decay]
+            for decay in sorted({self._decay(name) for name in values}, reverse=True):
+                names = [name for name in values if self._decay(name) == decay]
                 self._update({name: values[name] for name in names}, gradients, learning_rate, decay)
 
     def restore_step(self, step: int) -> None:
@@ -146,7 +159,7 @@ class Lamb(Optimizer):
         betas, eps = self._config.betas, self._config.eps
         for name, gradient in gradients.items():
             adam_direction(gradient, (first[name], second[name]), betas=betas, eps=eps, updates=self._updates)
-            gradient.add_(self._weights.masters[name], alpha=self._decay[name])
+            gradient.add_(self._weights.masters[name], alpha=self._decay(name))
         self._ratios.apply(self._weights.masters, gradients)
         for values in self._lend(gradients.keys()):
             for name, value in values.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -39,12 +39,16 @@ class Recorder(Protocol):
         """Begin an attempt at `step`."""
         ...
 
+    def enter(self, phase: str | None, flops_per_token: int) -> None:
+        """What follows belongs to a phase."""
+        ...
+
     def update(
         self,
         state: TrainState,
         update: Update,
         learning_rate: float,
-        batch: GlobalBatch,
+        batch: GlobalBatch[Any],
         seconds: float,
         peak_memory_bytes: int,
     ) -> None:
@@ -70,12 +74,15 @@ class SilentRecorder:
     def start(self, step: int) -> None:
         """Nothing to write."""
 
+    def enter(self, phase: str | None, flops_per_token: int) -> None:
+        """Nothing to write."""
+
     def update(
         self,
         state: TrainState,
         update: Update,
         learning_rate: float,
-        batch: GlobalBatch,
+        batch: GlobalBatch[Any],
         seconds: float,
         peak_memory_bytes: int,
     ) -> None:
@@ -103,11 +110,13 @@ class RunRecorder:
     backend: Backend
     precision: str
     flops_per_token: int
+    """Of the phase that is trained."""
     steps: int
     devices: int
     """Devices that train together."""
     topology: Topology
     """How they share the work."""
+    phase: str | None = None
     peak_flops: float = field(init=False)
     _peaks_measured: int = field(init=False, default=1)
     _step_seconds: list[float] = field(init=False, default_factory=list)
@@ -134,12 +143,16 @@ class RunRecorder:
             }
         )
 
+    def enter(self, phase: str | None, flops_per_token: int) -> None:
+        """Note which phase what follows belongs to."""
+        self.phase, self.flops_per_token = phase, flops_per_token
+
     def update(
         self,
         state: TrainState,
         update: Update,
         learning_rate: float,
-        batch: GlobalBatch,
+        batch: GlobalBatch[Any],
         seconds: float,
         peak_memory_bytes: int,
     ) -> None:
@@ -151,6 +164,7 @@ class RunRecorder:
             {
                 "kind": "train",
                 "step": state.step,
+                **self._of_phase(),
                 "loss": update.loss,
                 "learning_rate": learning_rate,
                 "grad_norm": update.grad_norm,
@@ -159,6 +173,7 @@ class RunRecorder:
                 "padded_tokens": batch.padded_tokens,
                 "real_tokens": batch.real_tokens,
                 "target_tokens": batch.target_tokens,
+                "rows": batch.rows,
                 "total_padded_tokens": state.padded_tokens,
                 "total_real_tokens": state.real_tokens,
                 "consumed_samples": state.consumed_samples,
@@ -178,24 +193,31 @@ class RunRecorder:
             {
                 "kind": "evaluation",
                 "step": step,
+                **self._of_phase(),
                 "loss": evaluation.loss,
-                "perplexity": evaluation.perplexity,
-                "tokens": evaluation.tokens,
+                **evaluation.metrics,
+                evaluation.counted: evaluation.tokens,
                 "rows": len(evaluation.row_tokens),
                 "seconds": seconds,
             }
         )
-        self.report(f"held-out loss {evaluation.loss:.4f} after step {step} ({evaluation.tokens:,} tokens)")
+        self.report(
+            f"held-out loss {evaluation.loss:.4f}{_accuracies(evaluation)} after step {step} "
+            f"({evaluation.tokens:,} {evaluation.counted})"
+        )
 
     def has_evaluation(self, step: int) -> bool:
         """Whether the held-out loss after `step` updates is in the file."""
-        return self.log.has_evaluation(step)
+        return self.log.has_evaluation(step, self.phase)
 
     def sync(self) -> None:
         """Wait until all lines are on the disk."""
         self.log.sync()
 
-    def _speed(self, batch: GlobalBatch, seconds: float) -> Throughput:
+    def _of_phase(self) -> Record:
+        return {} if self.phase is None else {"phase": self.phase}
+
+    def _speed(self, batch: GlobalBatch[Any], seconds: float) -> Throughput:
         """Speed of an update; a peak that it beats was measured on a busy machine, and is measured again."""
         speed = self._throughput(batch, seconds)
         if speed.utilisation > 1 and self._peaks_measured < MAX_PEAK_MEASUREMENTS:
@@ -204,7 +226,7 @@ class RunRecorder:
             speed = self._throughput(batch, seconds)
         return speed
 
-    def _throughput(self, batch: GlobalBatch, seconds: float) -> Throughput:
+    def _throughput(self, batch: GlobalBatch[Any], seconds: float) -> Throughput:
         return throughput(
             padded_tokens=batch.padded_tokens,
             real_tokens=batch.real_tokens,
@@ -221,3 +243,9 @@ class RunRecorder:
     def _write(self, record: Record) -> None:
         self.log.write(record)
         self.scalars.add(record)
+
+
+def _accuracies(evaluation: Evaluation) -> str:
+    """The shares among the metrics, in words."""
+    shares = {name: value for name, value in evaluation.metrics.items() if name.endswith("accuracy")}
+    return "".join(f", {name.replace('_', ' ')} {100 * value:.1f} %" for name, value in shares.items())

@@ -11,7 +11,6 @@ from kitae.checkpoint.live import LiveSink, LiveSource
 from kitae.checkpoint.resume import Checkpoint
 from kitae.checkpoint.stream import fill
 from kitae.errors import RecipeError
-from kitae.model.decoder import decoder_layouts
 from kitae.parallel.copies import check_copies
 from kitae.parallel.layout import LayoutTable, ParameterLayout
 from kitae.parallel.shares import share_layouts
@@ -27,7 +26,7 @@ class TrainState:
     step: int = 0
     """Optimizer updates done."""
     consumed_samples: int = 0
-    """Rows trained on: the data cursor."""
+    """Rows trained on in this phase: the data cursor."""
     padded_tokens: int = 0
     real_tokens: int = 0
     best_heldout_loss: float | None = None
@@ -63,10 +62,9 @@ class Saver:
 
     def __init__(self, job: TrainJob, stepper: Stepper) -> None:
         self._job, self._stepper = job, stepper
-        mesh, decoder = job.mesh, job.decoder
+        mesh = job.mesh
         zero1 = stepper.shares.group.size > 1
-        table = decoder_layouts(decoder.config, decoder.tied)
-        self._held_by = HeldBy(table, mesh.data.size, mesh.tensor.size, zero1)
+        self._held_by = HeldBy(job.model.table, mesh.data.size, mesh.tensor.size, zero1)
         kinds = {"weights": stepper.weights.masters}
         kinds |= {kind: stepper.optimizer.moments(kind) for kind in MOMENTS}
         self._sources = {kind: LiveSource(tensors, stepper.shares.layouts) for kind, tensors in kinds.items()}
@@ -96,8 +94,11 @@ class Saver:
         }
 
 
-def restore(stepper: Stepper, checkpoint: Checkpoint) -> TrainState:
-    """Fill weights and optimizer from a checkpoint of any topology; the counters."""
+def restore(stepper: Stepper, checkpoint: Checkpoint, before: int = 0) -> TrainState:
+    """Fill weights and optimizer from a checkpoint of any topology; the counters.
+
+    `before` of its updates were made in earlier phases, which the optimizer knows nothing of.
+    """
     targets = {"weights": stepper.weights.masters}
     targets |= {kind: stepper.optimizer.moments(kind) for kind in MOMENTS}
     for kind, tensors in targets.items():
@@ -105,7 +106,7 @@ def restore(stepper: Stepper, checkpoint: Checkpoint) -> TrainState:
             fill(checkpoint.source(kind), sink)
     stepper.publish()
     state = _state(checkpoint.state)
-    stepper.optimizer.restore_step(state.step)
+    stepper.optimizer.restore_step(state.step - before)
     return state
 
 

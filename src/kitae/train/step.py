@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from kitae.backend.base import Backend
-from kitae.model.decoder import Decoder
 from kitae.parallel.data_parallel import DataParallel
 from kitae.parallel.gradients import global_norm, sum_copies
 from kitae.parallel.mesh import Mesh, sum_over_copies
 from kitae.parallel.shares import Shares
-from kitae.train.batch import GlobalBatch, MicroBatch
+from kitae.train.batch import AnyMicroBatch, GlobalBatch
 from kitae.train.finite import explain
-from kitae.train.loss import linear_cross_entropy
+from kitae.train.objective import Objective
 from kitae.train.optimizer import Optimizer, clip
 from kitae.train.precision import Weights
 
@@ -26,7 +26,7 @@ class Update:
     """What one update shows."""
 
     loss: float
-    """Mean over the target tokens of the global batch, nats."""
+    """Mean over what the global batch has to predict, nats."""
     grad_norm: float
     """Global norm before clipping."""
 
@@ -47,7 +47,7 @@ class Gradients:
 class Stepper:
     """Makes updates to a model, together with all ranks of the mesh."""
 
-    model: Decoder
+    objective: Objective
     weights: Weights
     optimizer: Optimizer
     backend: Backend
@@ -56,17 +56,21 @@ class Stepper:
     replicas: DataParallel
     sequence_parallel: bool
     max_grad_norm: float | None
-    chunk_tokens: int
 
     def update(
-        self, batch: GlobalBatch, learning_rate: float, *, step: int, check: Callable[[], None] = lambda: None
+        self,
+        batch: GlobalBatch[Any],
+        learning_rate: float,
+        *,
+        step: int,
+        check: Callable[[], None] = lambda: None,
     ) -> Update:
         """Train on a global batch; afterwards `step` updates are done.
 
         `check` is called before each micro-batch and may raise: the weights are then those of the step
         before. Raises `TrainingError` when loss or gradients are not finite, before anything is changed.
         """
-        gradients = self.gradients(batch, check)
+        gradients = self.gradients(batch, step, check)
         *parts, norm = torch.stack(
             (*gradients.losses, gradients.norm)
         ).tolist()  # the one wait for the device
@@ -75,15 +79,21 @@ class Stepper:
             del gradients  # what follows needs the memory for a backward pass of its own
             self.weights.clear_gradients()
             raise explain(
-                self.model, self._loss_of(batch), batch.micro_batches, f"step {step}", mesh=self.mesh
+                self.objective.model,
+                self._loss_of(batch, step),
+                batch.micro_batches,
+                f"step {step}",
+                mesh=self.mesh,
             )
         self._apply(gradients.of_rows, norm, learning_rate)
         return Update(loss, norm)
 
-    def gradients(self, batch: GlobalBatch, check: Callable[[], None] = lambda: None) -> Gradients:
-        """Go forward and backward over the micro-batches, and sum over the ranks."""
+    def gradients(
+        self, batch: GlobalBatch[Any], step: int = 1, check: Callable[[], None] = lambda: None
+    ) -> Gradients:
+        """Go forward and backward over the micro-batches of update `step`, and sum over the ranks."""
         self.weights.clear_gradients()
-        loss_of = self._loss_of(batch)
+        loss_of = self._loss_of(batch, step)
         losses = []
         last = len(batch.micro_batches) - 1
         for index, micro_batch in enumerate(batch.micro_batches):
@@ -120,19 +130,9 @@ class Stepper:
         own = torch.tensor([total], dtype=torch.float64)
         return float(sum_over_copies(self.mesh, own).item())
 
-    def _loss_of(self, batch: GlobalBatch) -> Callable[[MicroBatch], torch.Tensor]:
-        scale = 1 / max(1, batch.target_tokens)
-
-        def loss_of(part: MicroBatch) -> torch.Tensor:
+    def _loss_of(self, batch: GlobalBatch[Any], step: int) -> Callable[[AnyMicroBatch], torch.Tensor]:
+        def loss_of(part: AnyMicroBatch) -> torch.Tensor:
             with self.weights.forward_context():
-                hidden = self.model(part.input_ids, part.position_ids, part.segment_ids)
-                return linear_cross_entropy(
-                    hidden.flatten(0, 1),
-                    self.model.head_weight,
-                    part.targets.flatten(),
-                    scale=scale,
-                    chunk_tokens=self.chunk_tokens,
-                    vocabulary=self.model.vocabulary,
-                )
+                return self.objective.loss(part, batch.counts, step)
 
         return loss_of
