@@ -178,7 +178,7 @@ BROKEN = {
         "or auto",
     ),
     "given twice": ("optimizer:", "training:", 16, "training", "given twice, on lines 14 and 16; keep one"),
-    "a number as key": ("optimizer:", "12:", 16, "12", "a key must be text"),
+    "a number as key": ("optimizer:", "12:", 16, "12", "unknown key"),
 }
 
 
@@ -207,6 +207,7 @@ NO_RECIPE = {
     "odd version": ("kitae: '1'\n", 1, "write 'kitae: 1'"),
     "true is not a version": ("kitae: true\n", 1, "write 'kitae: 1'"),
     "version zero": ("kitae: 0\n", 1, "write 'kitae: 1'"),
+    "a list as key": ("kitae: 1\n? [a]\n: b\n", 2, "a key must be text or a number"),
     "a tab": ("kitae: 1\nmodel:\n\tpreset: x\n", 3, "indent with spaces"),
     "syntax": ("kitae: 1\nname: a: b\n", 2, "not valid YAML"),
     "open bracket": ("kitae: 1\nname: [a\n", 3, "not valid YAML"),

@@ -58,7 +58,10 @@ def test_the_schema_accepts_the_shipped_recipes(path):
         (("data", "train", 4, "document"), "one of file, line, paragraph"),
         (("data", "on_bad_line"), "stop or skip"),
         (("optimizer", "betas", 1), "a number of at least 0 and below 1"),
-        (("data", "tokenizer"), "a mapping with keys out of folder, hub, revision, named, or auto"),
+        (
+            ("data", "tokenizer"),
+            "a mapping with keys out of folder, hub, revision, named, dictionary, or auto",
+        ),
         (("proof", "prompts"), "a non-empty list, each entry non-empty text"),
     ],
 )

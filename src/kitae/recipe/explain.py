@@ -62,4 +62,6 @@ def _shape_rows(loaded: LoadedRecipe) -> list[Row]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
     return value if isinstance(value, str | int | float | None) else str(value)

@@ -63,6 +63,13 @@ class Wanted:
                 return Wanted(get_args(one.annotation)[0])
         return None
 
+    def entries(self) -> Wanted | None:
+        """What the entries of the mapping that may stand here want, whose keys are free."""
+        for one in self.alternatives():
+            if get_origin(one.annotation) is dict:
+                return Wanted(get_args(one.annotation)[1])
+        return None
+
     def __str__(self) -> str:
         """In words, such as `a whole number above 0, or auto`."""
         words = [_words(one) for one in self.alternatives()]
@@ -89,6 +96,8 @@ def _words(one: Wanted) -> str:
         )
     if kind is tuple:
         return f"a list of {len(args)}, each {Wanted(args[0])}"
+    if kind is dict:
+        return f"a mapping, each value {Wanted(args[1])}"
     if kind is list:
         return f"a {'non-empty ' if filled else ''}list, each entry {Wanted(args[0])}"
     if _is_section(one.annotation):
@@ -124,7 +133,9 @@ def child(here: Wanted, part: str | int) -> Wanted | None:
     if isinstance(part, int):
         return here.items()
     section = here.section()
-    info = section.model_fields.get(part) if section is not None else None
+    if section is None:
+        return here.entries()
+    info = section.model_fields.get(part)
     return Wanted.of(info) if info is not None else None
 
 

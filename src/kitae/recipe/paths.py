@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args, get_origin
 
 from kitae.recipe.base import IS_LOCAL_PATH, Section
 from kitae.recipe.fields import Wanted
@@ -23,10 +23,13 @@ def with_absolute_paths(section: AnySection, base: Path) -> AnySection:
             changes[name] = with_absolute_paths(value, base)
         elif isinstance(value, list):
             changes[name] = [with_absolute_paths(v, base) if isinstance(v, Section) else v for v in value]
-        elif isinstance(value, str) and _is_path(Wanted.of(info)):
+        elif isinstance(value, str) and _is_path(Wanted.of(info), value):
             changes[name] = str(base.resolve() / value)
     return section.model_copy(update=changes)
 
 
-def _is_path(wanted: Wanted) -> bool:
-    return any(IS_LOCAL_PATH in one.limits for one in wanted.alternatives())
+def _is_path(wanted: Wanted, value: str) -> bool:
+    """Whether the field holds a path, and not one of the words that may stand in its place."""
+    ways = wanted.alternatives()
+    word = any(get_origin(one.annotation) is Literal and value in get_args(one.annotation) for one in ways)
+    return not word and any(IS_LOCAL_PATH in one.limits for one in ways)

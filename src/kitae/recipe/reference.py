@@ -107,5 +107,5 @@ def _catalogue() -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Text that does not end a cell of a table."""
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    """Text in one line that does not end a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

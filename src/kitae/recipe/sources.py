@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from kitae import catalog
 from kitae.recipe.base import FieldError, LocalPath, NonEmpty, Positive, Section
+from kitae.recipe.labels import LabelsConfig
 from kitae.recipe.model_shape import check_shape
 
 
@@ -103,6 +104,8 @@ class TokenizerConfig(Section):
     """Branch, tag or commit of the Hub id."""
     named: ModelName | None = None
     """A model of kitae's catalogue whose tokenizer is used."""
+    dictionary: Literal["unidic_lite", "ipadic", "unidic"] | LocalPath | None = None
+    """MeCab dictionary of a Japanese tokenizer, or the folder of one; null: as the tokenizer's files say."""
 
     @model_validator(mode="after")
     def _check(self) -> TokenizerConfig:
@@ -125,7 +128,7 @@ class SourceConfig(Section):
     """Branch, tag or commit of the Hub data set."""
     split: NonEmpty = "train"
     """Split of a Hub data set or of a saved `datasets` folder."""
-    format: Literal["auto", "text", "jsonl", "parquet", "datasets"] = "auto"
+    format: Literal["auto", "text", "jsonl", "csv", "parquet", "datasets"] = "auto"
     """Kind of the files; auto goes by their endings."""
     text_field: NonEmpty = "text"
     """Field or column that holds the document."""
@@ -182,3 +185,10 @@ class DataConfig(Section):
     """The tokens left after the last full training row: dropped and reported, or padded into one more row."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     """Tokeniser processes; 0 works in the main process, auto goes by cores and size of the text."""
+    labels: LabelsConfig | None = None
+    """Labels of the texts, for the objective classification."""
+
+    @property
+    def dictionary(self) -> str | None:
+        """The MeCab dictionary that the recipe names."""
+        return None if self.tokenizer == "auto" else self.tokenizer.dictionary

@@ -176,9 +176,9 @@ class _Reader:
         return result
 
     def _key(self, node: yaml.Node) -> str:
-        if not isinstance(node, yaml.ScalarNode) or node.tag != _TAG + "str":
+        if not isinstance(node, yaml.ScalarNode) or node.tag.removeprefix(_TAG) not in _KEYS:
             text = node.value if isinstance(node, yaml.ScalarNode) else "a list or mapping"
-            raise self._error(node, f"{text}: a key must be text")
+            raise self._error(node, f"{text}: a key must be text or a number")
         return str(self._scalar(node, "str"))
 
     def _entry(self, node: yaml.Node, path: KeyPath) -> Any:
@@ -224,6 +224,8 @@ _KINDS = {
     "bool": "true or false",
     "null": "nothing",
 }
+_KEYS = ("str", "int", "float", "bool")
+"""What a key may be; it stays as it is written."""
 _READ: dict[str, Callable[[str], Any]] = {
     "str": _read_str,
     "null": _read_null,
