@@ -20,7 +20,7 @@ def test_the_page_has_every_field_and_name():
     page = reference_markdown()
     for path, info in all_fields():
         assert f"| `{path.rpartition('.')[2]}` |" in page
-        assert info.description.split("|")[0].split("<")[0] in page
+        assert " ".join(info.description.split()).split("|")[0].split("<")[0] in page
     assert "| `llama3.1-8b` |" in page
     assert "dequantised from Q4_1" in page
     assert "| `warmup` | a duration such as 200 steps, 1.5M tokens or 3 epochs | `0 steps` |" in page
