@@ -68,7 +68,7 @@ def test_row_4_tied_and_untied_through_tensor_parallel_files(tmp_path, tied):
 
 @pytest.mark.parametrize("tp", [4, 8])
 def test_t03_row_5_several_files_are_as_one(tmp_path, tp):
-    """T03 and row 5 of the pains: 2 KV heads on more ranks, with q, k and v in several files, in any order."""
+    """T03 and row 5 of the pains: 2 KV heads on more ranks, with q, k and v in several files, any order."""
     one = hf_folder(tmp_path / "one", **HEADS)
     many = hf_folder(tmp_path / "many", max_shard_size="6KB", **HEADS)
     index = json.loads((many / "model.safetensors.index.json").read_text())

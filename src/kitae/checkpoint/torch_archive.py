@@ -150,8 +150,9 @@ class TorchArchive:
             raise WeightsError(f"{self.path} lacks its record {name}; {WAY_OUT}")
         entry = self._records[name]
         with self.path.open("rb") as file:
-            header = _local_header(file, entry.header_offset)
             size = file.seek(0, 2)
+            # An offset may be anything in a directory that is damaged.
+            header = _local_header(file, entry.header_offset) if 0 <= entry.header_offset < size else b""
         start = entry.header_offset + len(header)
         if not _is_header_of(header, entry) or start + entry.file_size > size:
             raise WeightsError(f"{self.path} is cut off or overwritten at its record {name}; {WAY_OUT}")
@@ -185,7 +186,7 @@ def _records(path: Path) -> Mapping[str, zipfile.ZipInfo]:
 
 def _local_header(file: BinaryIO, offset: int) -> bytes:
     """What stands before the data of a record, as long as it says to be."""
-    file.seek(max(0, offset))
+    file.seek(offset)
     fixed = file.read(_LOCAL_HEADER_BYTES)
     return fixed + file.read(sum(_lengths(fixed)))
 
