@@ -20,8 +20,6 @@ from kitae.storage.disk import check_space, storage_errors
 
 HEAD = "lm_head.weight"
 """The head's name; a model without it uses the embedding."""
-_HEADS = {HEAD, "cls.predictions.decoder.weight"}
-"""Of a decoder, and of an encoder over its vocabulary."""
 MAX_SHARD_BYTES = 5_000_000_000
 _ROOM_FOR_SMALL_FILES = 1 << 20
 
@@ -137,4 +135,4 @@ def true_config(config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) ->
         sizes[info.dtype] = sizes.get(info.dtype, 0) + info.nbytes
     dtype = str(max(sizes, key=sizes.__getitem__)).removeprefix("torch.")
     keys = [key for key in ("dtype", "torch_dtype") if key in config] or ["dtype"]
-    return {**config, **dict.fromkeys(keys, dtype), "tie_word_embeddings": _HEADS.isdisjoint(tensors)}
+    return {**config, **dict.fromkeys(keys, dtype), "tie_word_embeddings": HEAD not in tensors}
