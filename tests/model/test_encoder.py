@@ -3,7 +3,6 @@ import torch
 from tiny_encoders import CASES, attention_mask, reference, rows, same_in_kitae
 
 from kitae.errors import RecipeError, WeightsError
-from kitae.model.encoder import Encoder
 from kitae.model.encoder_config import EncoderConfig
 
 
@@ -140,16 +139,6 @@ def test_rows_longer_than_the_positions_are_refused():
     encoder = same_in_kitae(reference("none"))
     with pytest.raises(RecipeError, match=r"data.sequence_length: 161 tokens .* 160 positions"):
         encoder(*rows(1, 161))
-
-
-def test_an_untied_head_has_a_weight_of_its_own():
-    config = EncoderConfig.from_hf(reference("mlm").config.to_dict())
-    encoder = Encoder(config, tied=False)
-    assert encoder.head_weight is dict(encoder.named_parameters())["head.weight"]
-    tied = Encoder(config)
-    assert tied.head_weight is tied.embed.words.weight
-    names = [piece.tensor for layout in encoder.layouts for piece in layout.pieces]
-    assert "cls.predictions.decoder.weight" in names
 
 
 @pytest.mark.parametrize(

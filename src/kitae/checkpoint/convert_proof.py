@@ -23,7 +23,8 @@ from kitae.checkpoint.nxd import NxdSource
 from kitae.checkpoint.nxd_logits import nxd_logits
 from kitae.checkpoint.opened import Opened, open_weights
 from kitae.checkpoint.pipe import TensorSource
-from kitae.checkpoint.proof import prove_folder, stock_products
+from kitae.checkpoint.proof import prove_folder
+from kitae.checkpoint.stock import stock_products
 from kitae.errors import ProofError
 from kitae.model.config import DecoderConfig
 

@@ -85,6 +85,11 @@ def checked_model(
     source = Renamed(source, kind.stored_names(model_config, source.tensors()))
     model_config = kind.settled(model_config, source.tensors())
     tied, note = head_is_tied(source, model_config)
+    if not tied and not kind.may_untie:
+        raise WeightsError(
+            f"{folder}: {kind.head(model_config)} differs from the embedding; kitae trains a "
+            f"{model_config.model_type} only with a head that is the embedding"
+        )
     shapes = full_shapes(model_config, tied)
     left = _require_tensors(folder, source, shapes, model_config)
     return ModelFolder(

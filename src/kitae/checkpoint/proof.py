@@ -1,5 +1,7 @@
 """The proof of an exported folder: stock transformers loads it, gives kitae's logits, and generates.
 
+An encoder does not generate; it is proven by its hidden states and the logits of its heads.
+
 Logits are compared in fp32, whose rounding is not small in deep models: for SmolLM2-135M (30 layers, logits
 up to 40) transformers differs from its own fp64 result by 0.5e-4 to 7e-4, by prompt. So where a difference is
 above the limit, transformers is asked again in fp64, and twice its own rounding is added to the limit; a
@@ -10,19 +12,22 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from kitae.checkpoint import encoder_proof
+from kitae.checkpoint.hf import read_json
 from kitae.checkpoint.model_folder import load_decoder
+from kitae.checkpoint.stock import load_stock, stock_products
 from kitae.errors import ProofError
+from kitae.model.encoder_config import MODEL_TYPE
 
 GENERATED_TOKENS = 5
-_MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 Prompts = Sequence[Sequence[int]]
 
 
@@ -32,13 +37,13 @@ class Proof:
 
     max_difference: float
     differences: tuple[float, ...]
-    """Per prompt, the largest over positions and vocabulary."""
+    """Per prompt, the largest of all."""
     limit: float
     rounding: tuple[float, ...]
     """Per prompt, how far transformers is from its own fp64 result; 0 where it was not needed to judge."""
     prompts: tuple[tuple[int, ...], ...]
     generated: tuple[tuple[int, ...], ...]
-    """What stock transformers generates greedily after each prompt."""
+    """What stock transformers generates greedily after each prompt; nothing of an encoder."""
     transformers: str
     """Version of transformers that was compared with."""
 
@@ -50,17 +55,22 @@ class Proof:
 def prove_folder(folder: Path, prompts: Prompts, max_logit_difference: float = 1e-4) -> Proof:
     """Compare kitae with stock transformers in fp32 on prompts of token ids; ProofError when they differ.
 
-    Only one model is in memory at a time.
+    Of an encoder hidden states are compared too, and nothing is generated. Only one model is in memory at a
+    time.
     """
     assert prompts, "nothing to prove with"
-    ours = _kitae_logits(folder, prompts)
-    theirs, generated = _reference(folder, prompts)
+    way = _way(folder)
+    ours = way.ours(folder, prompts)
+    with stock_products():
+        model = way.stock_model(folder, torch.float32)
+        theirs, generated = way.theirs(model, prompts), tuple(way.generate(model, one) for one in prompts)
+    del model
     differences = _differences(ours, theirs)
     rounding = (0.0,) * len(prompts)
     if not _within(differences, rounding, max_logit_difference):
-        rounding = _differences(theirs, _logits(_stock_model(folder, torch.float64), prompts))
+        rounding = _differences(theirs, way.theirs(way.stock_model(folder, torch.float64), prompts))
     if not _within(differences, rounding, max_logit_difference):
-        raise ProofError(_failure(folder, prompts, differences, rounding, max_logit_difference))
+        raise ProofError(_failure(folder, prompts, differences, rounding, max_logit_difference, way.told))
     return Proof(
         max_difference=max(differences),
         differences=differences,
@@ -91,44 +101,35 @@ def _kitae_logits(folder: Path, prompts: Prompts) -> list[torch.Tensor]:
     return logits
 
 
-def _reference(folder: Path, prompts: Prompts) -> tuple[list[torch.Tensor], tuple[tuple[int, ...], ...]]:
-    with stock_products():
-        model = _stock_model(folder, torch.float32)
-        return _logits(model, prompts), tuple(_generate(model, prompt) for prompt in prompts)
-
-
-@contextmanager
-def stock_products() -> Iterator[None]:
-    """Products as torch computes them by itself, so that a backend's choice is proven as well."""
-    onednn: Any = torch.backends.mkldnn  # torch does not type it
-    before = onednn.matmul.fp32_precision
-    onednn.matmul.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
-        onednn.matmul.fp32_precision = before
-
-
 @torch.inference_mode()
 def _logits(model: Any, prompts: Prompts) -> list[torch.Tensor]:
     return [model(torch.tensor([prompt])).logits[0] for prompt in prompts]
 
 
-def _stock_model(folder: Path, dtype: torch.dtype) -> Any:
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
+@dataclass(frozen=True)
+class _Way:
+    """How models of one kind are proven."""
 
-    quiet: Any = logging.disable_progress_bar
-    quiet()
-    try:
-        load: Any = AutoModelForCausalLM.from_pretrained
-        model, info = load(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ProofError(f"stock transformers cannot load {folder}: {error}") from error
-    wrong = {key: sorted(map(str, info[key])) for key in _MUST_BE_EMPTY if info.get(key)}
-    if wrong:
-        raise ProofError(f"stock transformers loads {folder}, but not key for key: {wrong}")
-    return model.eval()
+    ours: Callable[[Path, Prompts], list[torch.Tensor]]
+    """What kitae gives for each prompt."""
+    stock_model: Callable[[Path, torch.dtype], Any]
+    theirs: Callable[[Any, Prompts], list[torch.Tensor]]
+    """What transformers' model gives for each prompt."""
+    generate: Callable[[Any, Sequence[int]], tuple[int, ...]]
+    told: str
+    """What is compared."""
+
+
+def _way(folder: Path) -> _Way:
+    if read_json(folder / "config.json").get("model_type") != MODEL_TYPE:
+        return _Way(_kitae_logits, partial(load_stock, "AutoModelForCausalLM"), _logits, _generate, "logits")
+    return _Way(
+        encoder_proof.kitae_outputs,
+        encoder_proof.stock_model,
+        encoder_proof.stock_outputs,
+        lambda model, prompt: (),
+        "hidden states or logits",
+    )
 
 
 def _generate(model: Any, prompt: Sequence[int]) -> tuple[int, ...]:
@@ -149,6 +150,7 @@ def _failure(
     differences: Sequence[float],
     rounding: Sequence[float],
     limit: float,
+    told: str,
 ) -> str:
     # Not a number is the worst of all.
     worst = max(
@@ -157,11 +159,11 @@ def _failure(
     prompt = f"worst of {len(prompts)} prompts: number {worst + 1}, ids {list(prompts[worst])[:8]}"
     if math.isnan(differences[worst]):
         return (
-            f"{folder}: logits of kitae or of transformers are not finite ({prompt}); look for NaN and "
+            f"{folder}: {told} of kitae or of transformers are not finite ({prompt}); look for NaN and "
             "infinity in the weights and for odd values in config.json; when there are none, please report it"
         )
     return (
-        f"{folder}: logits of kitae and of transformers differ by {differences[worst]:.3g}, allowed is "
+        f"{folder}: {told} of kitae and of transformers differ by {differences[worst]:.3g}, allowed is "
         f"{limit:.3g} and twice the rounding of {rounding[worst]:.3g} ({prompt}); "
         "do not use this folder, please report it with its config.json"
     )

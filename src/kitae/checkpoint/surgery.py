@@ -1,4 +1,4 @@
-"""The model that an objective needs, out of one with another head: what is missing is drawn, the rest is left.
+"""The model that an objective needs, out of one with another head: what it lacks is drawn, the rest left.
 
 Only heads (with the pooler) are ever drawn or left; an encoder without all of its own tensors is an error.
 """

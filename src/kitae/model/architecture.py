@@ -50,6 +50,8 @@ class Architecture:
     """The configuration as far as only the names of the tensors tell."""
     left_out: Callable[[str], bool]
     """Whether a tensor that the table does not name may lie in a folder all the same."""
+    may_untie: bool
+    """Whether the head can be another tensor than the embedding."""
 
 
 _DECODER = Architecture(
@@ -62,18 +64,20 @@ _DECODER = Architecture(
     stored_names=lambda config, names: {name: name for name in names},
     settled=lambda config, names: config,
     left_out=lambda name: False,
+    may_untie=True,
 )
 
 _ENCODER = Architecture(
     parse=EncoderConfig.from_hf,
-    table=encoder_layouts,
-    build=Encoder,
+    table=lambda config, tied: encoder_layouts(config),
+    build=lambda config, tied, **options: Encoder(config, **options),
     embedding=lambda config: encoder_prefix(config) + WORDS,
     head=lambda config: DECODER if config.predicts_tokens else None,
     class_name=lambda config: next(name for name, head in ENCODER_CLASSES.items() if head == config.head),
     stored_names=stored_names,
     settled=with_pooler_as_stored,
     left_out=is_of_a_head,
+    may_untie=False,
 )
 
 ARCHITECTURES: dict[str, Architecture] = {**dict.fromkeys(FAMILIES, _DECODER), MODEL_TYPE: _ENCODER}
@@ -81,7 +85,7 @@ ARCHITECTURES: dict[str, Architecture] = {**dict.fromkeys(FAMILIES, _DECODER), M
 
 
 def architecture_of(config: Mapping[str, Any] | ModelConfig) -> Architecture:
-    """The kind of a config.json, or of one that was read; WeightsError for a type that kitae does not have."""
+    """The kind of a config.json, or of one that was read; WeightsError for an unknown one."""
     kind = config.get("model_type") if isinstance(config, Mapping) else config.model_type
     if kind not in ARCHITECTURES:
         raise WeightsError(

@@ -65,37 +65,33 @@ class Transform(nn.Module):
 
 
 class VocabularyHead(nn.Module):
-    """The bias of the head over the vocabulary and, where it is not the embedding, its weight."""
+    """The bias of the head over the vocabulary, whose weight is the embedding."""
 
     def __init__(self, own: Parameters) -> None:
         super().__init__()
-        self.weight = own.get("weight")
         self.bias = own["bias"]
 
 
 class Encoder(nn.Module):
     """Embeddings and layers; the heads are applied apart.
 
-    Parameters are uninitialised memory: fill them with `initialise` or through a live sink. With `tied`, the
-    head over the vocabulary is the embedding, whatever the configuration says: the tensors of the checkpoint
-    decide. The region says which part of every matrix this rank holds; WeightsError for a size that the heads
-    do not divide by.
+    Parameters are uninitialised memory: fill them with `initialise` or through a live sink. The head over the
+    vocabulary is the embedding. The region says which part of every matrix this rank holds; WeightsError for
+    a size that the heads do not divide by.
     """
 
     def __init__(
         self,
         config: EncoderConfig,
         *,
-        tied: bool = True,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         region: Region = UNCUT,
     ) -> None:
         super().__init__()
         self.config = config
-        self.tied = tied
         self.region = region
-        self.table: LayoutTable = encoder_layouts(config, tied)
+        self.table: LayoutTable = encoder_layouts(config)
         """Of every rank."""
         self.layouts: list[ParameterLayout] = self.table(region.group.size, region.group.rank)
         """One entry a parameter, with the names and the order of `named_parameters()`."""
@@ -168,8 +164,7 @@ class Encoder(nn.Module):
     @property
     def head_weight(self) -> torch.Tensor:
         """[V, H], of which the ranks hold equal runs of rows, the last ones padded."""
-        assert self.head is not None, "the model has no head over the vocabulary"
-        return self.embed.words.weight if self.head.weight is None else self.head.weight
+        return self.embed.words.weight
 
     @property
     def head_bias(self) -> torch.Tensor:

@@ -25,10 +25,10 @@ def encoder_prefix(config: EncoderConfig) -> str:
     return "" if config.head == "none" else PREFIX
 
 
-def encoder_layouts(config: EncoderConfig, tied: bool = True) -> LayoutTable:
+def encoder_layouts(config: EncoderConfig) -> LayoutTable:
     """The table of an encoder: call it with (tp_size, tp_rank) for one rank's parameters, in forward order.
 
-    With `tied`, `embed.words.weight` is also the head over the vocabulary, where there is one.
+    `embed.words.weight` is also the head over the vocabulary, where there is one.
     """
     prefix = encoder_prefix(config)
 
@@ -37,7 +37,7 @@ def encoder_layouts(config: EncoderConfig, tied: bool = True) -> LayoutTable:
         layouts = _embeddings(config, f"{prefix}embeddings", place)
         for index in range(config.num_layers):
             layouts += _layer(config, f"layers.{index}", f"{prefix}encoder.layer.{index}", place)
-        return [*layouts, *_heads(config, prefix, tied, place)]
+        return [*layouts, *_heads(config, prefix, place)]
 
     return table
 
@@ -100,7 +100,7 @@ def _qkv_bias(local: str, full: str, config: EncoderConfig, place: Place) -> Par
     return _bias(f"{local}.bias", *(cuts.query_heads(name, shape, config.num_heads, place) for name in names))
 
 
-def _heads(config: EncoderConfig, prefix: str, tied: bool, place: Place) -> list[ParameterLayout]:
+def _heads(config: EncoderConfig, prefix: str, place: Place) -> list[ParameterLayout]:
     hidden = config.hidden_size
     layouts = _dense("pooler", f"{prefix}pooler.dense", (hidden, hidden), place) if config.pooler else []
     if config.predicts_tokens:
@@ -111,9 +111,6 @@ def _heads(config: EncoderConfig, prefix: str, tied: bool, place: Place) -> list
             replace(one, token_wise=False)
             for one in _norm("transform.norm", f"{full}.LayerNorm", hidden, place)
         ]
-        if not tied:
-            decoder = cuts.vocabulary(DECODER, (config.vocab_size, hidden), place)
-            layouts.append(ParameterLayout("head.weight", (decoder,)))
         layouts.append(_bias("head.bias", cuts.vocabulary(DECODER_BIAS, (config.vocab_size,), place)))
     if config.head == "pretraining":
         layouts += _dense("pair", "cls.seq_relationship", (2, hidden), place)

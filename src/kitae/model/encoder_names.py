@@ -36,8 +36,8 @@ def with_pooler_as_stored(config: EncoderConfig, names: Iterable[str]) -> Encode
 
 
 def _canonical(name: str, prefix: str) -> str:
-    bare = name.removeprefix(PREFIX)
     for old, new in _OLD.items():
-        if bare.endswith(old):
-            bare = bare.removesuffix(old) + new
-    return prefix + bare if bare.startswith(_OWN) else bare
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    bare = name.removeprefix(PREFIX)
+    return prefix + bare if bare.startswith(_OWN) else name

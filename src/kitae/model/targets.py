@@ -1,4 +1,4 @@
-"""Which model an objective needs, as a config.json: the class of transformers, and the names of its labels."""
+"""Which model an objective needs, as a config.json: the class of transformers, and its labels."""
 
 from __future__ import annotations
 
