@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from kitae.errors import DataError
 
@@ -18,6 +18,30 @@ class Document:
 
     text: str
     where: str
+    fields: tuple[Any, ...] = ()
+    """Values of the further fields of its record that were asked for."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record beside its text."""
+
+    name: str
+    option: str
+    """The recipe's key that names it."""
+    value: Callable[[object], Any]
+    """What is taken of it; raises `ValueError` that says what is wrong with it."""
+
+    def read(self, raw: object) -> Any:
+        """What is taken of the field; raises `ValueError` that names it."""
+        try:
+            return self.value(raw)
+        except ValueError as error:
+            raise ValueError(f"field {self.name!r} {error} ({self.option} names it)") from error
+
+
+Fields = Sequence[Field]
+"""What is read beside the text."""
 
 
 @dataclass

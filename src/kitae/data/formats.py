@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Protocol
 
 from kitae.data.arrow import read_arrow, read_parquet
-from kitae.data.documents import Document, Tally
+from kitae.data.delimited import read_delimited
+from kitae.data.documents import Document, Fields, Tally
 from kitae.data.lines import COMPRESSIONS
 from kitae.data.readers import read_jsonl, read_text
 from kitae.recipe.sources import SourceConfig
 
 
 class Reader(Protocol):
-    """Turns a file into documents; `name` is how messages call the file."""
+    """Turns a file into documents; `name` is how messages call it, `fields` are read beside the text."""
 
-    def __call__(self, path: Path, name: str, source: SourceConfig, tally: Tally) -> Iterator[Document]:
+    def __call__(
+        self, path: Path, name: str, source: SourceConfig, tally: Tally, fields: Fields = ()
+    ) -> Iterator[Document]:
         """The documents in their order; raises `DataError`."""
         ...
 
@@ -35,6 +38,7 @@ class Format:
 FORMATS: dict[str, Format] = {
     "text": Format(read_text, (".txt",), ("document",), compressible=True),
     "jsonl": Format(read_jsonl, (".jsonl", ".json"), ("text_field",), compressible=True),
+    "csv": Format(read_delimited, (".csv", ".tsv"), ("text_field",), compressible=True),
     "parquet": Format(read_parquet, (".parquet",), ("text_field",)),
     "datasets": Format(read_arrow, (".arrow",), ("text_field",)),
 }
@@ -55,4 +59,4 @@ def supported_endings() -> str:
     """The endings that are read, for messages."""
     endings = [suffix for entry in FORMATS.values() for suffix in entry.suffixes]
     packed = [ending for ending in COMPRESSIONS if ending]
-    return f"{', '.join(endings)} (text and JSON lines also with {' or '.join(packed)})"
+    return f"{', '.join(endings)} (text, JSON lines and CSV also with {' or '.join(packed)})"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kitae.data.arrow import BATCH_ROWS, check_column, documents_of
-from kitae.data.documents import Document, Tally
+from kitae.data.arrow import BATCH_ROWS, check_columns, documents_of, wanted_columns
+from kitae.data.documents import Document, Fields, Tally
 from kitae.data.hashing import HashCache
 from kitae.errors import DataError
 from kitae.recipe.sources import SourceConfig
@@ -22,6 +22,7 @@ class HubSource:
     """A split of a Hub data set; it is fetched when it is first needed."""
 
     config: SourceConfig
+    fields: Fields = ()
     num_bytes: int | None = None
     _loaded: Any = field(default=None, repr=False)
 
@@ -30,11 +31,13 @@ class HubSource:
         config = self.config
         pinned = config.revision is not None and _COMMIT.fullmatch(config.revision)
         content = config.revision if pinned else self._content_hash()
+        more = {"fields": [one.name for one in self.fields]} if self.fields else {}
         return {
             "hub": config.hub,
             "name": config.name,
             "split": config.split,
             "field": config.text_field,
+            **more,
             "at": content,
         }
 
@@ -44,8 +47,9 @@ class HubSource:
 
     def documents(self, tally: Tally) -> Iterator[Document]:
         """The documents of the split, in its order."""
-        for column, first in self._columns():
-            for document in documents_of(column, str(self.config.hub), first, tally):
+        config = self.config
+        for table, first in self._tables():
+            for document in documents_of(table, config, self.fields, str(config.hub), first, tally):
                 tally.documents += 1
                 yield document
 
@@ -58,20 +62,23 @@ class HubSource:
 
     def _content_hash(self) -> str:
         digest = hashlib.sha256()
-        for column, _ in self._columns():
-            for value in column.to_pylist():
-                raw = b"" if value is None else value.encode("utf-8", "surrogatepass")
-                digest.update(f"{value is None}:{len(raw)}:".encode() + raw)
+        names = wanted_columns(self.config, self.fields)
+        for table, _ in self._tables():
+            for values in zip(*(table.column(name).to_pylist() for name in names), strict=True):
+                for value in values:
+                    text = value if isinstance(value, str | None) else repr(value)
+                    raw = b"" if text is None else text.encode("utf-8", "surrogatepass")
+                    digest.update(f"{text is None}:{len(raw)}:".encode() + raw)
         return digest.hexdigest()
 
-    def _columns(self) -> Iterator[tuple[Any, int]]:
+    def _tables(self) -> Iterator[tuple[Any, int]]:
         if self._loaded is None:
             self._loaded = _load(self.config)
-        data, field_name = self._loaded, self.config.text_field
-        check_column(data.features.arrow_schema, field_name, str(self.config.hub))
+        data, names = self._loaded, wanted_columns(self.config, self.fields)
+        check_columns(data.features.arrow_schema, self.config, self.fields, str(self.config.hub))
         first = 1
-        for table in data.select_columns([field_name]).with_format("arrow").iter(BATCH_ROWS):
-            yield table.column(field_name), first
+        for table in data.select_columns(names).with_format("arrow").iter(BATCH_ROWS):
+            yield table, first
             first += len(table)
 
 

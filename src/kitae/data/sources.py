@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kitae.data.arrow import is_saved_dataset, saved_files
-from kitae.data.documents import Document, Tally, did_you_mean
+from kitae.data.documents import Document, Fields, Tally, did_you_mean
 from kitae.data.formats import FORMATS, format_of, supported_endings
 from kitae.data.hashing import HashCache, file_identity
 from kitae.data.hub import HubSource
@@ -67,6 +67,8 @@ class FileSource:
 
     config: SourceConfig
     files: tuple[SourceFile, ...]
+    fields: Fields = ()
+    """What is read of each record beside its text."""
 
     @property
     def num_bytes(self) -> int | None:
@@ -79,6 +81,8 @@ class FileSource:
 
     def _file_identity(self, file: SourceFile, hashes: HashCache) -> list[Any]:
         options = {name: getattr(self.config, name) for name in FORMATS[file.format].options}
+        if self.fields:
+            options["fields"] = [field.name for field in self.fields]
         # The ending decides about decompression, so it belongs to the content.
         return [file.format, file.path.suffix, options, hashes.sha256(file.path)]
 
@@ -98,7 +102,8 @@ class FileSource:
     def documents(self, tally: Tally) -> Iterator[Document]:
         """The documents of all files."""
         for file in self.files:
-            for document in FORMATS[file.format].read(file.path, file.name, self.config, tally):
+            read = FORMATS[file.format].read
+            for document in read(file.path, file.name, self.config, tally, self.fields):
                 tally.documents += 1
                 yield document
 
@@ -136,16 +141,19 @@ class Sources:
         return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-def open_source(config: SourceConfig, base: Path) -> Source:
-    """Find what a source stands for; paths are relative to `base`. Raises `DataError`."""
+def open_source(config: SourceConfig, base: Path, fields: Fields = ()) -> Source:
+    """Find what a source stands for; paths are relative to `base`. Raises `DataError`.
+
+    Its documents carry `fields` beside their text.
+    """
     if config.path is None:
-        return HubSource(config)
+        return HubSource(config, fields)
     files = [
         SourceFile(path, _shown(path, base), kind, file_identity(path)) for path, kind in _find(config, base)
     ]
     if not files:
         raise DataError(f"{config.path}: no file here has an ending that is read: {supported_endings()}")
-    return FileSource(config, tuple(files))
+    return FileSource(config, tuple(files), tuple(fields))
 
 
 def _shown(path: Path, base: Path) -> str:
