@@ -27,7 +27,8 @@ PHASES = "phases=[{name: one, data: {train: [{path: c}], heldout: {sources: [{pa
 def test_no_field_of_the_schema_is_left_out(write):
     rows = rows_of(write(), ["sample.prompt=Once", "data.heldout={sources: [{path: c}]}", PHASES])
     labelled = rows_of(write(), ["objective=classification", "data.labels={}"])
-    shown = {path.replace(".0.", "[].") for path in (*rows, *labelled)}
+    masked = rows_of(write(), ["objective=masked-lm", "data.masking={}"])
+    shown = {path.replace(".0.", "[].") for path in (*rows, *labelled, *masked)}
     leaves = {
         path
         for path, _ in all_fields()

@@ -108,13 +108,13 @@ class PackWriter:
 
     def _close_shard(self) -> None:
         if self._shard is not None:
-            _close_durably(self._shard)
+            close_durably(self._shard)
             self._shard = None
 
     def close(self, *, sequence_length: int, document_mask: bool, pad_remainder: bool) -> PackedMeta:
         """Write `packed.json` and make all files durable."""
         self._close_shard()
-        _close_durably(self._index)
+        close_durably(self._index)
         meta = PackedMeta(
             format=FORMAT,
             dtype=self._dtype.name,
@@ -136,7 +136,8 @@ class PackWriter:
                     file.close()
 
 
-def _close_durably(file: BinaryIO) -> None:
+def close_durably(file: BinaryIO) -> None:
+    """Sync a file, so that it outlives a power cut, and close it."""
     file.flush()
     os.fsync(file.fileno())
     file.close()

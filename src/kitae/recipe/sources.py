@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from kitae import catalog
 from kitae.recipe.base import FieldError, LocalPath, NonEmpty, Positive, Section
 from kitae.recipe.labels import LabelsConfig
+from kitae.recipe.masking import MaskingConfig
 from kitae.recipe.model_shape import check_shape
 
 
@@ -185,6 +186,8 @@ class DataConfig(Section):
     """The tokens left after the last full training row: dropped and reported, or padded into one more row."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     """Tokeniser processes; 0 works in the main process, auto goes by cores and size of the text."""
+    masking: MaskingConfig | None = None
+    """What is hidden of a text, for the objective masked-lm; null takes the defaults."""
     labels: LabelsConfig | None = None
     """Labels of the texts, for the objective classification."""
 

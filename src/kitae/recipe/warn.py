@@ -8,7 +8,7 @@ from kitae.recipe.base import Duration
 from kitae.recipe.model_shape import preset_shape
 from kitae.recipe.parallel import ParallelConfig
 from kitae.recipe.schema import Recipe
-from kitae.recipe.sources import SourceConfig
+from kitae.recipe.sources import DataConfig, SourceConfig
 from kitae.recipe.training import CheckpointConfig, EvaluationConfig, ScheduleConfig
 
 _HELDOUT = "has no effect without data.heldout: there is nothing to evaluate on"
@@ -74,6 +74,22 @@ def _source(source: SourceConfig) -> Iterator[str]:
         yield f"split: has no effect on {kind} files, which have no splits"
 
 
+_OF_PACKING = ("bos", "eos", "document_mask", "remainder")
+
+
+def _objective(recipe: Recipe) -> Iterator[str]:
+    if recipe.objective != "masked-lm":
+        if recipe.data.masking is not None:
+            yield f"data.masking: has no effect with objective {recipe.objective}, which hides nothing"
+        return
+    for name in _OF_PACKING:
+        if getattr(recipe.data, name) != DataConfig.model_fields[name].default:
+            yield f"data.{name}: has no effect with objective masked-lm, whose rows end with a document"
+    masking = recipe.data.masking
+    if masking is not None and masking.replace + masking.random == 0:
+        yield "data.masking.replace: with random 0 as well nothing is hidden, and the model can copy"
+
+
 def _positions(recipe: Recipe) -> Iterator[str]:
     if recipe.model.preset is None:
         return
@@ -102,6 +118,7 @@ _CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
     _intervals,
     _schedule,
     _sources,
+    _objective,
     _positions,
     _parallel,
 )
