@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,19 @@ from kitae.backend.group import ALONE
 from kitae.parallel.data_parallel import DataParallel
 from kitae.parallel.shares import Shares
 from kitae.recipe.schema import Recipe
+from kitae.train.encoder_objectives import Classification, MaskedLM
 from kitae.train.job import Phase, TrainJob
-from kitae.train.objective import OBJECTIVES, Objective
+from kitae.train.objective import CausalLM, Objective
 from kitae.train.optimizer import OPTIMIZERS
 from kitae.train.precision import PRECISIONS
 from kitae.train.step import Stepper
+
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
+    "causal-lm": CausalLM,
+    "masked-lm": MaskedLM,
+    "classification": Classification,
+}
+"""By the recipe's `objective`."""
 
 WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """What gradients travel in, by `parallel.reduce_dtype`."""

@@ -110,7 +110,7 @@ def _recorder(job: TrainJob, course: Course, step: int, stack: ExitStack) -> Rec
 
 def _flops_per_token(job: TrainJob, stretch: Stretch) -> int:
     objective = build_objective(job.model, stretch.phase.recipe)
-    return objective.flops_per_token(stretch.lengths.sequence_length)
+    return objective.flops_per_token(stretch.phase.train)
 
 
 def _topology(job: TrainJob) -> Topology:

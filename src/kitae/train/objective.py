@@ -6,7 +6,7 @@ B rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kitae.data.examples import Examples
 from kitae.model.decoder import Decoder
 from kitae.model.flops import train_flops_per_token
 from kitae.train.batch import MicroBatch, Tensors, text_tensors
@@ -50,8 +51,8 @@ class Objective(Protocol):
         """What the scores of many rows, [K, rows], show beside their loss."""
         ...
 
-    def flops_per_token(self, sequence_length: int) -> int:
-        """Of a training, by formula."""
+    def flops_per_token(self, examples: Examples[Any]) -> int:
+        """Of a training on these rows, by formula."""
         ...
 
 
@@ -105,10 +106,6 @@ class CausalLM:
         """Perplexity: the exponential of the loss."""
         return {"perplexity": perplexity(scores)}
 
-    def flops_per_token(self, sequence_length: int) -> int:
+    def flops_per_token(self, examples: Examples[Any]) -> int:
         """See `train_flops_per_token`."""
-        return train_flops_per_token(self.model.config, sequence_length)
-
-
-OBJECTIVES: dict[str, Callable[..., Objective]] = {"causal-lm": CausalLM}
-"""By the recipe's `objective`."""
+        return train_flops_per_token(self.model.config, examples.sequence_length)
