@@ -16,6 +16,30 @@ PARAMETERS = {
     "qwen3-0.6b": 596_049_920,
 }
 
+# Of BertModel: with the pooler, without heads.
+ENCODER_PARAMETERS = {
+    "bert-tiny": 4_385_920,
+    "bert-mini": 11_170_560,
+    "bert-small": 28_763_648,
+    "bert-medium": 41_373_184,
+    "bert-base": 109_482_240,
+    "bert-large": 335_141_888,
+}
+
+
+def encoder_parameters(config):
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    rows = config["vocab_size"] + config["max_position_embeddings"] + config["type_vocab_size"]
+    layer = 4 * (hidden + 1) * hidden + (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden
+    return rows * hidden + 2 * hidden + config["num_hidden_layers"] * layer + (hidden + 1) * hidden
+
+
+@pytest.mark.parametrize("name", ENCODER_PARAMETERS)
+def test_encoders_have_the_published_number_of_parameters(name):
+    config = catalog.preset(name).config
+    assert encoder_parameters(config) == ENCODER_PARAMETERS[name]
+    assert config["hidden_size"] == 64 * config["num_attention_heads"]
+
 
 def parameters(config):
     hidden, heads, kv_heads = (
@@ -50,10 +74,18 @@ def test_every_preset_is_a_complete_config_with_date_and_source(name):
     assert preset.date.year >= 2026
     wanted = {
         "architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-        "num_attention_heads", "num_key_value_heads", "hidden_act", "max_position_embeddings",
-        "initializer_range", "rms_norm_eps", "rope_theta", "attention_dropout", "tie_word_embeddings",
+        "num_attention_heads", "hidden_act", "max_position_embeddings", "initializer_range",
     }  # fmt: skip
-    assert wanted <= set(preset.config)
+    of_decoders = {
+        "num_key_value_heads",
+        "rms_norm_eps",
+        "rope_theta",
+        "attention_dropout",
+        "tie_word_embeddings",
+    }
+    of_encoders = {"type_vocab_size", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"}
+    own = of_encoders if preset.config["model_type"] == "bert" else of_decoders
+    assert wanted | own <= set(preset.config)
     with pytest.raises(TypeError):
         preset.config["vocab_size"] = 1
 

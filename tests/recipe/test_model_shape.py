@@ -7,7 +7,7 @@ from kitae.recipe.sources import ModelConfig
 
 
 def test_the_config_is_complete_and_takes_ids_from_the_tokenizer():
-    config = hf_config_of(ModelConfig(preset="llama3.1-8b"), 1000, bos_id=1, eos_id=2)
+    config = hf_config_of(ModelConfig(preset="llama3.1-8b"), 1000, bos_token_id=1, eos_token_id=2)
     assert config["model_type"] == "llama"
     assert (config["vocab_size"], config["bos_token_id"], config["eos_token_id"]) == (1000, 1, 2)
     assert (config["head_dim"], config["rope_theta"], config["tie_word_embeddings"]) == (128, 500000.0, False)
@@ -73,3 +73,27 @@ def test_the_shape_for_people_has_every_size():
         "hidden_size": 64, "intermediate_size": 176, "num_layers": 5, "num_heads": 4, "num_kv_heads": 2,
         "head_dim": 16, "max_positions": 512, "rope_theta": 10000.0, "tie_embeddings": True,
     }  # fmt: skip
+
+
+def test_an_encoder_has_its_own_sizes():
+    """A BERT: no KV heads, no rotary base and no head of its own; padding is the tokenizer's."""
+    shape = {
+        "hidden_size": 96,
+        "num_heads": 3,
+        "intermediate_size": 200,
+        "max_positions": 64,
+        "num_layers": 1,
+    }
+    model = ModelConfig(preset="bert-tiny", shape=shape)
+    config = hf_config_of(model, 600, pad_token_id=3)
+    assert (config["hidden_size"], config["num_attention_heads"], config["intermediate_size"]) == (96, 3, 200)
+    assert (config["vocab_size"], config["pad_token_id"], config["max_position_embeddings"]) == (600, 3, 64)
+    assert "head_dim" not in config
+    assert preset_shape(model) == {"vocab_size": None, **shape}
+    for field, value in (("num_kv_heads", 1), ("rope_theta", 1.0), ("tie_embeddings", False)):
+        with pytest.raises(
+            ValueError, match=f"{field} has no meaning for bert-tiny, an encoder; take it out"
+        ):
+            ModelConfig(preset="bert-tiny", shape={field: value})
+    with pytest.raises(ValueError, match=r"hidden_size \(128\) is not a multiple of num_heads \(3\)"):
+        ModelConfig(preset="bert-tiny", shape={"num_heads": 3})

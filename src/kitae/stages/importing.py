@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from kitae.catalog import named_model
 from kitae.recipe.model_shape import hf_config_of
 from kitae.stages.files import key_of, read_json
+from kitae.stages.heads import proof_prompts, target_identity, target_of, words_of
 from kitae.stages.job import Job, hash_files
 from kitae.stages.summary import proof_text
 from kitae.storage.disk import storage_errors
 from kitae.storage.lock import exclusive
 
 if TYPE_CHECKING:
+    from kitae.checkpoint.model_folder import ModelFolder
     from kitae.checkpoint.pipe import TensorSource
-    from kitae.model.config import DecoderConfig
 
 FORMAT = 1
 """Raised when the same source would be imported differently."""
@@ -44,6 +45,10 @@ def import_key(job: Job) -> str:
 
 
 def _identity(job: Job) -> dict[str, object]:
+    return {**_origin_identity(job), **target_identity(job)}
+
+
+def _origin_identity(job: Job) -> dict[str, object]:
     model = job.recipe.model
     if model.named is not None:
         return {"named": named_model(model.named).sha256}
@@ -58,10 +63,12 @@ def _identity(job: Job) -> dict[str, object]:
 
 
 def _preset_config(job: Job) -> dict[str, Any]:
-    tokenizer = job.tokenizer
-    return hf_config_of(
-        job.recipe.model, tokenizer.vocab_size, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
-    )
+    if job.recipe.objective == "causal-lm":
+        tokenizer = job.tokenizer
+        ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id}
+        return hf_config_of(job.recipe.model, tokenizer.vocab_size, **ids)
+    words = words_of(job)
+    return hf_config_of(job.recipe.model, words.vocab_size, pad_token_id=words.special.pad)
 
 
 def is_imported(job: Job, key: str) -> bool:
@@ -108,8 +115,9 @@ def _prove(job: Job) -> dict[str, Any] | None:
         return None
     from kitae.checkpoint.proof import prove_folder
 
-    prompts = [job.prompt_ids(text) for text in job.recipe.proof.prompts]
-    proof = prove_folder(job.model_folder, prompts, job.recipe.proof.max_logit_difference).as_dict()
+    proof = prove_folder(
+        job.model_folder, proof_prompts(job), job.recipe.proof.max_logit_difference
+    ).as_dict()
     job.report(f"import: {proof_text(proof)}")
     return proof
 
@@ -120,16 +128,29 @@ def find_start(job: Job) -> Start:
     if model.preset is not None:
         return _random_start(job)
     if model.run is not None:
-        return _run_start(job.start_checkpoint)
+        return _run_start(job, job.start_checkpoint)
     assert job.model_folder is not None
-    return _folder_start(job.model_folder)
+    return _folder_start(job, job.model_folder)
 
 
-def _folder_start(folder: Path) -> Start:
+def _folder_start(job: Job, folder: Path) -> Start:
+    from kitae.checkpoint.hf import HfSource
+    from kitae.checkpoint.hf import read_json as read_config
     from kitae.checkpoint.model_folder import open_model
+    from kitae.checkpoint.surgery import adapted_model
+
+    if job.recipe.objective == "causal-lm":
+        model = open_model(folder)
+        target_of(job, model.config)
+        return _model_start(model)
+    target = target_of(job, read_config(folder / "config.json"))
+    source = HfSource(folder)
+    return _model_start(adapted_model(folder, target, source, seed=job.recipe.seed, notes=source.notes))
+
+
+def _model_start(model: ModelFolder) -> Start:
     from kitae.checkpoint.pipe import Selection
 
-    model = open_model(folder)
     return Start(
         config=model.config,
         tied=model.tied,
@@ -140,33 +161,44 @@ def _folder_start(folder: Path) -> Start:
     )
 
 
-def _run_start(path: Path) -> Start:
+def _run_start(job: Job, path: Path) -> Start:
     from kitae.checkpoint.hf_sink import HEAD
+    from kitae.checkpoint.pipe import Selection
     from kitae.checkpoint.resume import open_checkpoint
+    from kitae.checkpoint.surgery import adapted_model
 
     checkpoint = open_checkpoint(path, verify=False)
-    tied = HEAD not in checkpoint.source("weights").tensors()
+    target = target_of(job, checkpoint.config)
     # Hashes are checked when the weights are read: an older checkpoint must not come in under this one's key.
-    return Start(checkpoint.config, tied, "float32", lambda: open_checkpoint(path).source("weights"))
+    if job.recipe.objective == "causal-lm":
+        tied = HEAD not in checkpoint.source("weights").tensors()
+        return Start(target, tied, "float32", lambda: open_checkpoint(path).source("weights"))
+    model = adapted_model(path, target, checkpoint.source("weights"), seed=job.recipe.seed)
+
+    def weights() -> TensorSource:
+        source = open_checkpoint(path).source("weights")
+        return Selection(adapted_model(path, target, source, seed=job.recipe.seed).source, model.names)
+
+    return Start(target, model.tied, "float32", weights, notes=model.notes)
 
 
 def _random_start(job: Job) -> Start:
-    from kitae.model.config import DecoderConfig
+    from kitae.model.architecture import parse_config
 
-    config = _preset_config(job)
-    decoder_config = DecoderConfig.from_hf(config)
-    tied = decoder_config.tie_word_embeddings
-    return Start(config, tied, "float32", lambda: _random_weights(decoder_config, job.recipe.seed))
+    config = target_of(job, _preset_config(job))
+    tied = parse_config(config).tie_word_embeddings
+    return Start(config, tied, "float32", lambda: _random_weights(config, tied, job.recipe.seed))
 
 
-def _random_weights(config: DecoderConfig, seed: int) -> TensorSource:
+def _random_weights(config: Mapping[str, Any], tied: bool, seed: int) -> TensorSource:
     import torch
 
     from kitae.checkpoint.live import LiveSource
-    from kitae.model.decoder import Decoder
+    from kitae.model.architecture import architecture_of, parse_config
     from kitae.model.init import initialise
 
-    decoder = Decoder(config, tied=config.tie_word_embeddings, dtype=torch.float32, device="cpu")
-    parameters = {name: parameter.detach() for name, parameter in decoder.named_parameters()}
-    initialise(parameters, decoder.layouts, seed=seed, std=config.initializer_range)
-    return LiveSource(parameters, decoder.layouts)
+    parsed = parse_config(config)
+    model = architecture_of(parsed).build(parsed, tied=tied, dtype=torch.float32, device="cpu")
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    initialise(parameters, model.layouts, seed=seed, std=parsed.initializer_range)
+    return LiveSource(parameters, model.layouts)
