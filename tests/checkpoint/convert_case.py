@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,12 @@ import torch
 from nxd_case import FIXTURE, Cut, cut_rank, fixture_weights, rank_name, write
 from tiny_tokenizer import train_backend, write_tokenizer
 
+from kitae.checkpoint import convert as convert_module
+from kitae.checkpoint import journal, stream
 from kitae.checkpoint.convert import convert
 from kitae.checkpoint.convert_options import Options
 from kitae.checkpoint.convert_record import Record
+from kitae.checkpoint.journal import Journal
 
 HF = FIXTURE / "hf"
 STEP = 7
@@ -77,21 +83,63 @@ def training(folder: Path, cut: Cut, *, masters: bool = False) -> dict[str, dict
     return states
 
 
-def die_at(count: int) -> None:
-    """End this process by SIGKILL when the `count`-th tensor of a conversion is read."""
-    from kitae.checkpoint.wrapped import Counting
+def settle_each_tensor() -> None:
+    """Let the journal of this process have a line for each tensor, before the next one is read."""
+    wrote = Journal.wrote
 
-    read, calls = Counting.read, iter(range(count))
+    def wrote_and_settled(self: Journal, *given: Any) -> None:
+        wrote(self, *given)
+        self._settle()
+        self._settled.result()
 
-    def counted(self: Counting, *given: Any) -> torch.Tensor:
+    Journal.wrote = wrote_and_settled  # type: ignore[method-assign]
+
+
+def count_reads(count: int, then: Callable[[], None]) -> None:
+    """Do `then` when a conversion in this process reads its `count`-th tensor, counted from 0."""
+    read, calls = stream._read, iter(range(count))
+
+    def counted(*given: Any) -> torch.Tensor:
         if next(calls, None) is None:
-            signal.raise_signal(signal.SIGKILL)
-        return read(self, *given)
+            then()
+        return read(*given)
 
-    Counting.read = counted  # type: ignore[method-assign]
+    stream._read = counted
+
+
+def die() -> None:
+    """End this process as kill -9 does."""
+    signal.raise_signal(signal.SIGKILL)
 
 
 def convert_and_die(source: Path, target: Path, count: int, options: dict[str, Any]) -> None:
-    """A conversion that does not come to its end."""
-    die_at(count)
-    converted(source, target, proof="values", **options)
+    """A conversion that is killed at its `count`-th tensor, with all before it on the disk."""
+    settle_each_tensor()
+    count_reads(count, die)
+    converted(source, target, **{"proof": "values", **options})
+
+
+def convert_and_die_in(where: str, source: Path, target: Path, options: dict[str, Any]) -> None:
+    """A conversion that is killed when it calls a function of its module."""
+    settle_each_tensor()
+    setattr(convert_module, where, lambda *given, **named: die())
+    converted(source, target, **{"proof": "values", **options})
+
+
+def convert_and_die_at(call: int, source: Path, target: Path, options: dict[str, Any]) -> None:
+    """A conversion that is killed right before the call of that number that orders something on the disk."""
+    calls = iter(range(call))
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*given: Any, **named: Any) -> Any:
+            if next(calls, None) is None:
+                die()
+            return original(*given, **named)
+
+        return wrapper
+
+    for owner, name in ((os, "fsync"), (Path, "rename"), (Path, "replace"), (shutil, "rmtree")):
+        setattr(owner, name, counted(getattr(owner, name)))
+    journal.BATCH_BYTES = 1 << 14
+    converted(source, target, **{"proof": "values", **options})
+    os._exit(0)

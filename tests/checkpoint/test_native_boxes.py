@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from kitae.checkpoint.hashed_file import HashedFile
 from kitae.checkpoint.manifest import MANIFEST_NAME, Manifest, read_manifest
 from kitae.checkpoint.native import NativeSink, NativeSource
+from kitae.checkpoint.pipe import TensorInfo, blocks
 from kitae.errors import WeightsError
 from kitae.parallel.layout import Box
 
@@ -110,6 +111,52 @@ def test_contiguous_tensors_are_written_from_where_they_are(tmp_path, monkeypatc
     assert tensors["half"].data_ptr() in places
     assert tensors["t"].data_ptr() not in places
     assert len(places) == 5  # two headers
+
+
+def test_a_box_may_come_in_runs_of_rows(tmp_path):
+    """The bytes are those of a box at once; a scalar, and a tensor without rows, come at once."""
+    tensors = {"a": torch.randn(7, 3), "b": torch.tensor(2.0), "c": torch.zeros(0, 4), "d": torch.randn(5)}
+    source = DictSource(tensors)
+    write_checkpoint(tmp_path / "whole", tensors, max_file_bytes=90)
+    (tmp_path / "runs").mkdir()
+    with NativeSink(tmp_path / "runs", source.tensors(), max_file_bytes=90) as sink:
+        for name, info in source.tensors().items():
+            for box in blocks(info, 24) if 0 not in info.shape else [Box.whole(info.shape)]:
+                sink.write(name, box, source.read(name, box))
+    assert sink.stored["a"].boxes[0].box == Box.whole((7, 3))
+    assert {name: len(stored.boxes) for name, stored in sink.stored.items()} == dict.fromkeys(tensors, 1)
+    for path in (tmp_path / "runs").iterdir():
+        assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
+    assert len(sink.files) == 2
+
+
+@pytest.mark.parametrize(
+    "box", [Box((2, 0), (2, 3)), Box((1, 0), (1, 2)), Box((1, 0), (4, 3)), Box((1, 0), (0, 3)), Box((), ())]
+)
+def test_rows_that_are_not_the_next(tmp_path, box):
+    sink = NativeSink(tmp_path, {"a": TensorInfo((4, 3), torch.float32)})
+    sink.write("a", Box((0, 0), (1, 3)), torch.zeros(1, 3))
+    with pytest.raises(WeightsError, match=r"out of order: due is a at \(1, 0\)"):
+        sink.write("a", box, torch.zeros(box.shape))
+    with pytest.raises(WeightsError, match="1 boxes were announced but not written, the first of a"):
+        sink.close()
+
+
+def test_what_another_process_wrote_is_kept(tmp_path):
+    tensors = {f"t{i}": torch.randn(10) for i in range(5)}
+    source = DictSource(tensors)
+    due = write_checkpoint(tmp_path / "whole", tensors, max_file_bytes=80)
+    (tmp_path / "x").mkdir()
+    for kept in (0, 3, 5):
+        sink = NativeSink(tmp_path / "x", source.tensors(), max_file_bytes=80)
+        for name in list(tensors)[:kept]:
+            sink.keep(name)
+        for name in list(tensors)[kept : kept + 3]:
+            sink.write(name, Box.whole((10,)), tensors[name])
+        (sink.abort if kept == 0 else sink.close)()
+    assert sink.files == due.files
+    assert sink.stored == due.tensors["weights"]
+    assert sink.paths("t4") == [tmp_path / "x" / "weights-f32-00003.safetensors"]
 
 
 def test_files_are_bounded_and_of_one_dtype(tmp_path):

@@ -132,11 +132,25 @@ def test_references_are_torch_xlas(tmp_path):
     assert {name: reference.tid for name, reference in loaded.items()} == {"a": 0, "b": 1}
 
 
-def test_an_existing_file_is_not_written_over(tmp_path):
-    (tmp_path / "x.pt").write_bytes(b"mine")
-    with pytest.raises(FileExistsError):
-        TorchFile(tmp_path / "x.pt", pickled_references(["a"]), [])
-    assert (tmp_path / "x.pt").read_bytes() == b"mine"
+@pytest.mark.parametrize("kept", [["a"], ["b.c", "d"], ["a", "b.c", "d", "scalar"]])
+def test_what_another_process_wrote_is_kept(tmp_path, kept):
+    """The file is as if one had written it; what is kept is not given again."""
+    written(tmp_path / "whole.pt", STATE)
+    path = tmp_path / "x" / "whole.pt"
+    path.parent.mkdir()
+    sizes = [tensor.nbytes for tensor in STATE.values()]
+    numbers = dict(zip(STATE, range(len(STATE)), strict=True))
+    files = [TorchFile(path, pickled_state(infos(STATE)), sizes) for _ in range(2)]
+    for name in kept:
+        files[0].write(numbers[name], 0, data(STATE[name]))
+    files[0].abort()
+    for name in STATE:
+        if name in kept:
+            files[1].keep(STATE[name].nbytes)
+    for name in STATE:
+        if name not in kept:
+            files[1].write(numbers[name], 0, data(STATE[name]))
+    assert path.read_bytes() == (tmp_path / "whole.pt").read_bytes()
 
 
 def open_files():

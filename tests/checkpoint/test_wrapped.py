@@ -32,6 +32,14 @@ def test_a_value_twice(second):
         source.read("w", second)
 
 
+def test_what_was_used_before_counts_and_must_not_be_read():
+    source = Counting(DictSource({"w": W, "v": W}), used={"w"})
+    with pytest.raises(ProofError, match="used twice"):
+        source.read("w", BOTTOM)
+    source.read("v")
+    source.check()
+
+
 def test_what_is_not_finite_is_named_when_asked():
     source = DictSource({"w": torch.tensor([1.0, math.inf])})
     Counting(source).read("w")
@@ -49,6 +57,16 @@ def test_progress(monkeypatch):
     source.read("w")
     source.read("v")
     assert said == ["0.0 of 0.0 GB, 0.00 GB/s"]
+
+
+def test_progress_counts_what_was_used_before(monkeypatch):
+    """But the speed is of what is read now."""
+    times = iter([0.0, 20.0])
+    monkeypatch.setattr("kitae.checkpoint.wrapped.time.monotonic", lambda: next(times))
+    said = []
+    tensors = {name: torch.zeros(250_000_000, dtype=torch.int8) for name in ("w", "v")}
+    Counting(DictSource(tensors), used={"w"}, report=said.append).read("v")
+    assert said == ["0.5 of 0.5 GB, 0.01 GB/s"]
 
 
 def test_cast():

@@ -44,3 +44,11 @@ def test_hash_of_a_file_is_that_of_its_bytes(tmp_path, size):
     content = bytes(range(251)) * (size // 251 + 1)
     (tmp_path / "f").write_bytes(content[:size])
     assert files.file_sha256(tmp_path / "f") == hashlib.sha256(content[:size]).hexdigest()
+
+
+def test_many_are_synced_and_the_first_error_is_raised(tmp_path):
+    for name in "ab":
+        (tmp_path / name).touch()
+    files.sync_all([tmp_path / "a", tmp_path / "b", tmp_path])
+    with pytest.raises(FileNotFoundError):
+        files.sync_all([tmp_path / "a", tmp_path / "c"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kitae.storage import files, folders
+from kitae.storage.lock import exclusive
 
 
 def test_publish_folder_replaces(tmp_path):
@@ -90,6 +91,23 @@ def test_sweep_of_one_name_spares_the_others_and_the_living(tmp_path):
     folders.sweep(tmp_path, "a")
     assert [path.exists() for path in left.values()] == [False, False, True]
     assert folders.sweep(tmp_path / "not there") == []
+
+
+def test_sweep_goes_by_the_lock_of_a_journal(tmp_path):
+    """A number of a process may be another's since, or of another machine."""
+    dead, alive = 2**22 + 1, os.getpid()
+    left = {n: tmp_path / f".tmp-a-{n}-01234567" for n in (dead, alive)}
+    for path in left.values():
+        path.mkdir()
+        (path / folders.JOURNAL_NAME).touch()
+    assert folders.temporary_of(tmp_path / "a") == sorted(left.values())
+    assert folders.temporary_of(tmp_path / "b") == []
+    with exclusive(left[dead] / folders.JOURNAL_NAME):
+        [line] = folders.sweep(tmp_path, "a", spare_living=True)
+    assert line == f"removed {left[alive]}, left by an interrupted save"
+    assert [path.name for path in tmp_path.iterdir()] == [left[dead].name]
+    assert folders.sweep(tmp_path, "a", spare=[left[dead]]) == []
+    assert len(folders.sweep(tmp_path, "a", spare_living=True)) == 1
 
 
 def test_removing_a_folder_that_is_gone_is_no_error(tmp_path):

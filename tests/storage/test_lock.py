@@ -54,3 +54,23 @@ def test_waiting_is_said_only_when_there_is_somebody_to_wait_for(tmp_path):
     with lock.exclusive(tmp_path / ".lock", waiting=release) as held:
         assert held
     assert said == ["waits"]
+
+
+def test_who_holds_it_is_told_without_taking_it(tmp_path):
+    path = tmp_path / "lock"
+    assert lock.is_held(path) is None
+    assert not path.exists()
+    with lock.exclusive(path) as held:
+        assert held
+        assert lock.is_held(path) is True
+    assert lock.is_held(path) is False
+
+
+def test_nobody_can_tell_without_locks(tmp_path, monkeypatch):
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr("fcntl.flock", _no_locks)
+    assert lock.is_held(tmp_path / "lock") is None
+
+
+def _no_locks(*given):
+    raise OSError(95, "Operation not supported")

@@ -1,31 +1,34 @@
 """From weights of any format to another: streamed, proven, and there as a whole or not at all.
 
 The result is made in a hidden folder beside its place, read back and proven there, and then renamed. One that
-was interrupted leaves that folder, which the next conversion to the same place removes; it starts afresh.
+was interrupted (Ctrl-C, kill -9, a full disk, a power cut) leaves that folder with a journal of the tensors
+that are on the disk. The same conversion takes the folder over, reads from the source only what is missing,
+and proves all of the result. "The same" is one whose result follows from the same: files of the source,
+options, version of kitae. Another one to the same place removes what is left and starts afresh.
 """
 
 from __future__ import annotations
 
 import errno
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import kitae
+from kitae.checkpoint.convert_home import Report, begun, differences, held_bytes, home_of
 from kitae.checkpoint.convert_options import Options, Proof, decide
 from kitae.checkpoint.convert_proof import prove
 from kitae.checkpoint.convert_record import RECORD, Record, digest, earlier, sizes, stamps
-from kitae.checkpoint.convert_targets import WRITERS, Conversion
+from kitae.checkpoint.convert_targets import WRITERS, Conversion, Result
+from kitae.checkpoint.journal import Journal
 from kitae.checkpoint.wrapped import Counting
 from kitae.errors import StorageError, WeightsError
 from kitae.storage.disk import check_space, free_bytes, storage_errors
-from kitae.storage.files import sync, write_synced
-from kitae.storage.folders import sweep, temporary_folder
+from kitae.storage.files import sync, sync_all
+from kitae.storage.folders import sweep
 
-Report = Callable[[str], None]
 LEVELS: tuple[Proof, ...] = ("none", "values", "logits")
 """Of proofs; each holds those before it."""
 
@@ -45,10 +48,12 @@ def convert(source: Path, target: Path, options: Options, report: Report = print
     if options.dry_run:
         work.show()
         return None
-    for line in sweep(work.target.parent, work.target.name, spare_living=True):
-        report(line)
+    left = begun(work.target, work.begun_as, report)
     before = earlier(work.target, work.made)
-    return work.do() if before is None else work.prove_more(before)
+    if before is None:
+        return work.do(left)
+    sweep(work.target.parent, work.target.name, spare_living=True)
+    return work.prove_more(before)
 
 
 def _made(conversion: Conversion, options: Options) -> dict[str, Any]:
@@ -83,6 +88,17 @@ class _Work:
         """What the result takes."""
         return WRITERS[self.conversion.target].needed_bytes(self.conversion)
 
+    @property
+    def begun_as(self) -> dict[str, Any]:
+        """What an interrupted conversion must have been for this one to go on with it."""
+        return {**self.made, "values checked": self.options.proof != "none"}
+
+    @property
+    def tensors(self) -> int:
+        """How many there are to write."""
+        sources = (self.conversion.due, *self.conversion.moments.values())
+        return sum(len(source.tensors()) for source in sources)
+
     def show(self) -> None:
         """Say what would be written; StorageError when it does not fit."""
         for line in WRITERS[self.conversion.target].listing(self.conversion):
@@ -90,27 +106,30 @@ class _Work:
         if earlier(self.target, self.made) is not None:
             self.report(f"{self.target} is already the complete result of this conversion")
             return
-        free = free_bytes(self.target)
+        left = [one for one, differing in differences(self.target, self.begun_as).items() if not differing]
+        held, free = held_bytes(left), free_bytes(self.target)
+        if held:
+            self.report(f"{held:,} bytes are there, from an interrupted conversion that goes on")
         room = "unknown" if free is None else f"{free:,} bytes"
         self.report(f"{self.target} needs {self.needed_bytes:,} bytes; free are {room}")
-        check_space(self.target, self.needed_bytes)
+        check_space(self.target, self.needed_bytes - held)
 
-    def do(self) -> Record:
-        """Write, prove and publish."""
+    def do(self, left: Sequence[Path]) -> Record:
+        """Write what is not in a folder that was left, prove all, and publish."""
         needed = self.needed_bytes
-        check_space(self.target, needed)
         with (
             _told_as(self.target),
             storage_errors(self.target, needed),
-            temporary_folder(self.target) as home,
+            home_of(self.target, self.begun_as, left, self.tensors, self.report) as journal,
         ):
-            staged = home / self.target.name
-            self._write(staged, home)
+            check_space(self.target, needed - held_bytes([journal.folder]))
+            staged = journal.folder / self.target.name
+            if not journal.complete:
+                self._write(staged, journal)
             proof = self._prove(staged, self.options.proof)
             record = Record(self.made, proof, sizes(staged))
-            write_synced(staged / RECORD, record.encode())
+            (staged / RECORD).write_bytes(record.encode())
             _publish(staged, self.target)
-            shutil.rmtree(home, ignore_errors=True)
         total = sum(record.result.values())
         self.report(f"{self.target}: {total:,} bytes in {len(record.result)} files")
         return record
@@ -126,16 +145,21 @@ class _Work:
         record.write(self.target)
         return record
 
-    def _write(self, staged: Path, home: Path) -> None:
+    def _write(self, staged: Path, journal: Journal) -> None:
         opened, level = self.conversion.opened, self.options.proof
-        scratch = home / "tokenizer"
-        scratch.mkdir()
+        scratch = journal.folder / "tokenizer"
+        scratch.mkdir(exist_ok=True)
         tokenizer = self.options.tokenizer
         if tokenizer is None and opened.tokenizer is not None:
             tokenizer = opened.tokenizer(scratch)
-        source = Counting(self.conversion.due, finite=level != "none", report=self.report)
-        WRITERS[self.conversion.target].write(self.conversion, source, staged, tokenizer)
+        source = Counting(
+            self.conversion.due, used=journal.done(), finite=level != "none", report=self.report
+        )
+        result = Result(source, staged, tokenizer, journal)
+        WRITERS[self.conversion.target].write(self.conversion, result)
         source.check()
+        sync_all([staged, *staged.rglob("*"), journal.folder])
+        journal.finish()
 
     def _prove(self, folder: Path, level: Proof) -> dict[str, Any]:
         if level == "none":
@@ -163,9 +187,8 @@ def _shown(word: str, hidden: str, target: Path) -> str:
 
 
 def _publish(staged: Path, target: Path) -> None:
-    """Sync the folders, then rename; WeightsError when somebody else has made the target meanwhile."""
-    for path in (staged, *staged.rglob("*")):
-        sync(path)
+    """Sync the record, then rename; WeightsError when somebody else has made the target meanwhile."""
+    sync_all([staged / RECORD, staged])
     try:
         staged.rename(target)
     except OSError as error:

@@ -53,10 +53,10 @@ def earlier(folder: Path, made: Mapping[str, Any]) -> Record | None:
         raise WeightsError(
             f"{folder} exists and is no result of kitae convert, so it is left alone; {_ELSEWHERE}"
         )
-    changes = _changes(record.made, json.loads(json.dumps(made)))
-    if changes:
+    differing = changes(record.made, json.loads(json.dumps(made)))
+    if differing:
         raise WeightsError(
-            f"{folder} is the result of another conversion ({'; '.join(changes)}); {_ELSEWHERE}"
+            f"{folder} is the result of another conversion ({'; '.join(differing)}); {_ELSEWHERE}"
         )
     if record.result != sizes(folder):
         raise WeightsError(
@@ -82,15 +82,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _read(folder: Path) -> Record | None:
-    try:
-        body = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return Record(body["made"], body["proof"], body["result"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs, in words; files only by their names."""
     found: list[str] = []
     for name in dict.fromkeys([*before, *now]):
@@ -103,3 +95,11 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         else:
             found.append(f"{name}: {old} there, {new} now")
     return found
+
+
+def _read(folder: Path) -> Record | None:
+    try:
+        body = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return Record(body["made"], body["proof"], body["result"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

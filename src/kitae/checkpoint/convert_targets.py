@@ -12,7 +12,9 @@ from typing import Any, Literal
 import torch
 
 from kitae.catalog.hf_files import CHAT_TEMPLATE_FILES, TOKENIZER_FILES
+from kitae.checkpoint.converted_store import write_store
 from kitae.checkpoint.hf_sink import MAX_SHARD_BYTES, HfSink, plan_shards, true_config
+from kitae.checkpoint.journal import Journal, go_on
 from kitae.checkpoint.model_folder import ModelFolder
 from kitae.checkpoint.nxd_format import NxdFormat, rank_file
 from kitae.checkpoint.nxd_layout import nxd_layouts
@@ -20,8 +22,7 @@ from kitae.checkpoint.nxd_plan import nxd_bytes, rank_tensors
 from kitae.checkpoint.nxd_sink import NxdSink
 from kitae.checkpoint.opened import Opened, Optimizer
 from kitae.checkpoint.pipe import Selection, TensorInfo, TensorSource
-from kitae.checkpoint.store import CheckpointStore
-from kitae.checkpoint.stream import stream
+from kitae.checkpoint.replace import FolderInPlace
 from kitae.checkpoint.wrapped import Cast
 from kitae.model.families import FAMILIES
 from kitae.parallel.layout import ParameterLayout
@@ -29,8 +30,6 @@ from kitae.parallel.layout import ParameterLayout
 Target = Literal["hf", "kitae", "nxd"]
 Infos = Mapping[str, TensorInfo]
 _ROOM_FOR_SMALL_FILES = 1 << 20
-_RECIPE_HASH = "converted"
-"""No recipe has this hash, so no run takes a converted checkpoint for one of its own."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +85,32 @@ class Conversion:
 
 
 @dataclass(frozen=True)
+class Result:
+    """What a conversion writes."""
+
+    source: TensorSource
+    """The tensors that are due."""
+    folder: Path
+    tokenizer: Path | None
+    """Another folder, with the tokenizer's files."""
+    journal: Journal
+    """What is in the folder already."""
+
+    @property
+    def making(self) -> FolderInPlace:
+        """The folder for a sink."""
+        return FolderInPlace(self.folder, self.journal.done())
+
+
+@dataclass(frozen=True)
 class Writer:
     """How one target is written."""
 
     needed_bytes: Callable[[Conversion], int]
     listing: Callable[[Conversion], Iterator[str]]
     """What will be there: a line for each tensor or file, for --dry-run."""
-    write: Callable[[Conversion, TensorSource, Path, Path | None], None]
-    """Stream the source into a new folder, with the tokenizer's files of another one."""
+    write: Callable[[Conversion, Result], None]
+    """Stream what is not there yet."""
 
 
 def tensor_lines(infos: Infos, indent: str = "  ") -> Iterator[str]:
@@ -135,15 +152,16 @@ def _list_hf(conversion: Conversion) -> Iterator[str]:
         yield from tensor_lines({name: infos[name] for name in names})
 
 
-def _write_hf(conversion: Conversion, source: TensorSource, folder: Path, tokenizer: Path | None) -> None:
+def _write_hf(conversion: Conversion, result: Result) -> None:
     with HfSink(
-        folder,
-        source.tensors(),
+        result.folder,
+        result.source.tensors(),
         config=conversion.config,
-        tokenizer_folder=tokenizer,
+        tokenizer_folder=result.tokenizer,
         generation_config=conversion.generation_config,
+        making=result.making,
     ) as sink:
-        stream(source, sink)
+        go_on(result.source, sink, result.journal)
 
 
 def _kitae_bytes(conversion: Conversion) -> int:
@@ -157,20 +175,19 @@ def _list_kitae(conversion: Conversion) -> Iterator[str]:
         yield from tensor_lines(source.tensors())
 
 
-def _write_kitae(conversion: Conversion, source: TensorSource, folder: Path, tokenizer: Path | None) -> None:
-    folder.mkdir()
-    infos = source.tensors()
-    config = true_config(conversion.config, infos)
-    CheckpointStore(folder / "checkpoints", keep=1).save(
+def _write_kitae(conversion: Conversion, result: Result) -> None:
+    config = true_config(conversion.config, result.source.tensors())
+    write_store(
+        result.folder / "checkpoints",
         conversion.step,
-        {"weights": source, **conversion.moments},
+        {"weights": result.source, **conversion.moments},
+        result.journal,
         state=_state(conversion),
         config=config,
-        recipe_hash=_RECIPE_HASH,
     )
-    if copy_tokenizer(tokenizer, folder / "tokenizer"):
+    if copy_tokenizer(result.tokenizer, result.folder / "tokenizer"):
         ids = {name: config.get(name) for name in ("bos_token_id", "eos_token_id")}
-        _write_json(folder / "tokenizer" / "config.json", ids)
+        _write_json(result.folder / "tokenizer" / "config.json", ids)
 
 
 def _state(conversion: Conversion) -> dict[str, Any]:
@@ -203,20 +220,21 @@ def _list_nxd(conversion: Conversion) -> Iterator[str]:
         yield from tensor_lines(held)
 
 
-def _write_nxd(conversion: Conversion, source: TensorSource, folder: Path, tokenizer: Path | None) -> None:
+def _write_nxd(conversion: Conversion, result: Result) -> None:
     assert conversion.format is not None
-    infos = source.tensors()
+    infos = result.source.tensors()
     with NxdSink(
-        folder,
+        result.folder,
         infos,
         conversion.rank_table(),
         conversion.format,
         xser=conversion.xser,
         config=true_config(conversion.config, infos),
+        making=result.making,
     ) as sink:
         _write_json(sink.temporary / "generation_config.json", conversion.generation_config)
-        copy_tokenizer(tokenizer, sink.temporary)
-        stream(source, sink)
+        copy_tokenizer(result.tokenizer, sink.temporary)
+        go_on(result.source, sink, result.journal)
 
 
 WRITERS: dict[Target, Writer] = {

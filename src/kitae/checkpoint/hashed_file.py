@@ -11,14 +11,18 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from kitae.checkpoint.box_bytes import AT_ONCE_BYTES
 from kitae.checkpoint.manifest import StoredFile
 
 
 class HashedFile:
-    """A new file, hashed by a second thread while this one writes; `close` syncs it."""
+    """A file that is written from its beginning, hashed by a second thread meanwhile; `close` syncs it.
+
+    One that is there already keeps what is in it, and `keep` goes past that.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("xb", buffering=0)
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
         self._digest = hashlib.sha256()
         self._hasher = ThreadPoolExecutor(1)
         self._size_bytes = 0
@@ -29,9 +33,18 @@ class HashedFile:
         self._size_bytes += len(data)
         try:
             while len(data):
-                data = data[self._file.write(data) :]
+                data = data[self._file.write(data[:AT_ONCE_BYTES]) :]
         finally:
             hashing.result()
+
+    def keep(self, size: int) -> None:
+        """Take over the next bytes, which another process has written: they are read, for the hash."""
+        self._size_bytes += size
+        while size:
+            data = self._file.read(min(size, AT_ONCE_BYTES))
+            assert data, "the file holds less than is to be kept"
+            self._digest.update(data)
+            size -= len(data)
 
     def close(self) -> StoredFile:
         """Wait until the file is on the disk; its size and hash."""

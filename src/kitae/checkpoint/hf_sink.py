@@ -13,10 +13,10 @@ import torch
 from kitae.catalog.hf_files import CHAT_TEMPLATE_FILES, TOKENIZER_FILES
 from kitae.checkpoint.coverage import Coverage
 from kitae.checkpoint.pipe import ScopedSink, TensorInfo
-from kitae.checkpoint.replace import FolderReplacement
+from kitae.checkpoint.replace import FolderReplacement, Making
 from kitae.checkpoint.safetensors_writer import SafetensorsWriter
 from kitae.parallel.layout import Box
-from kitae.storage.disk import check_space, storage_errors
+from kitae.storage.disk import storage_errors
 
 HEAD = "lm_head.weight"
 """The head's name; a model without it uses the embedding."""
@@ -28,6 +28,7 @@ class HfSink(ScopedSink):
     """A Hugging Face folder in the making: `close` makes it appear as a whole, an error leaves the old one.
 
     An existing folder is replaced only when all that lies in it is an export of kitae; else WeightsError.
+    With `making` it is that folder which is filled, but for the tensors that are there already.
     """
 
     def __init__(
@@ -39,15 +40,18 @@ class HfSink(ScopedSink):
         max_shard_bytes: int = MAX_SHARD_BYTES,
         tokenizer_folder: Path | None = None,
         generation_config: Mapping[str, Any] | None = None,
+        making: Making | None = None,
     ) -> None:
         self.folder = folder
         self._needed = sum(info.nbytes for info in tensors.values()) + _ROOM_FOR_SMALL_FILES
-        self._coverage = Coverage({name: info.shape for name, info in tensors.items()})
+        shapes = {name: info.shape for name, info in tensors.items()}
+        self._coverage = Coverage(shapes)
         self._shards = plan_shards(tensors, max_shard_bytes)
         self._writers: dict[str, SafetensorsWriter] = {}
-        check_space(folder, self._needed)
         with storage_errors(folder, self._needed):
-            self._replacement = FolderReplacement(folder)
+            self._making = making or FolderReplacement(folder, self._needed)
+        for name in self._making.done:
+            self._coverage.add(name, Box.whole(shapes[name]), shapes[name])
         try:
             with storage_errors(folder, self._needed):
                 self._open(tensors)
@@ -62,6 +66,10 @@ class HfSink(ScopedSink):
         with storage_errors(self.folder, self._needed):
             self._writers[name].write(name, box, tensor)
 
+    def paths(self, name: str) -> list[Path]:
+        """Where a tensor is written to."""
+        return [self._writers[name].path]
+
     def close(self) -> None:
         """Check that all was written, make it durable, and put it in its place."""
         try:
@@ -69,7 +77,7 @@ class HfSink(ScopedSink):
             with storage_errors(self.folder, self._needed):
                 for writer in self._writers.values():
                     writer.close()
-                self._replacement.commit()
+                self._making.commit()
         except BaseException:
             self.abort()
             raise
@@ -78,13 +86,13 @@ class HfSink(ScopedSink):
         """Remove all that was written; the old folder, if any, stays."""
         for writer in self._writers.values():
             writer.abort()
-        self._replacement.discard()
+        self._making.discard()
 
     def _open(self, tensors: Mapping[str, TensorInfo]) -> None:
         for file, names in self._shards.items():
             # transformers refuses safetensors files that do not say which framework their layout is of.
             writer = SafetensorsWriter(
-                self._replacement.temporary / file, {name: tensors[name] for name in names}, {"format": "pt"}
+                self._making.temporary / file, {name: tensors[name] for name in names}, {"format": "pt"}
             )
             self._writers.update(dict.fromkeys(names, writer))
         if len(self._shards) > 1:
@@ -106,11 +114,11 @@ class HfSink(ScopedSink):
         for name in (*TOKENIZER_FILES, *CHAT_TEMPLATE_FILES) if tokenizer_folder is not None else ():
             file = Path(tokenizer_folder or "", name)
             if file.is_file():
-                shutil.copyfile(file, self._replacement.temporary / name)
+                shutil.copyfile(file, self._making.temporary / name)
 
     def _write_json(self, name: str, value: Mapping[str, Any]) -> None:
         text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-        (self._replacement.temporary / name).write_text(text, encoding="utf-8")
+        (self._making.temporary / name).write_text(text, encoding="utf-8")
 
 
 def plan_shards(tensors: Mapping[str, TensorInfo], max_shard_bytes: int) -> dict[str, list[str]]:

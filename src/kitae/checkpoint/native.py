@@ -7,7 +7,9 @@ so the files of a checkpoint that one process wrote can be opened with the safet
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -83,10 +85,10 @@ class NativeSink(ScopedSink):
     """Writes boxes of full tensors into safetensors files in a folder, as they come, without holding any.
 
     A file's header stands before its data, so `tensors` (and `boxes`, whole tensors by default) must be
-    known at the start, and the boxes of one dtype must be written in that order. Files are named
-    `<stem>-<dtype>-<number>`; each has one dtype and at most `max_file_bytes`, unless one box is larger.
-    `close` raises WeightsError when something was not written; afterwards `stored` and `files` are what a
-    manifest needs to know.
+    known at the start, and the boxes of one dtype must be written in that order, each at once or in runs of
+    rows. Files are named `<stem>-<dtype>-<number>`; each has one dtype and at most `max_file_bytes`, unless
+    one box is larger. `close` raises WeightsError when something was not written; afterwards `stored` and
+    `files` are what a manifest needs to know.
     """
 
     def __init__(
@@ -105,7 +107,10 @@ class NativeSink(ScopedSink):
         self._folder = folder
         self._tensors = tensors
         planned = plan_files(slots, tensors, stem, max_file_bytes)
-        self._due = {dtype: in_order(files) for dtype, files in planned.items()}
+        self._due = {
+            dtype: deque(_Due(file, *slot) for file, slot in in_order(files))
+            for dtype, files in planned.items()
+        }
         self._open: dict[torch.dtype, tuple[PlannedFile, HashedFile]] = {}
         self._parts: dict[str, list[StoredBox]] = {name: [] for name in tensors}
 
@@ -115,21 +120,29 @@ class NativeSink(ScopedSink):
         return {name: StoredTensor(self._tensors[name], tuple(parts)) for name, parts in self._parts.items()}
 
     def write(self, name: str, box: Box, tensor: torch.Tensor) -> None:
-        """Append one box; a contiguous tensor on the CPU is not copied."""
+        """Append one box, or the next rows of one; a contiguous tensor on the CPU is not copied."""
         info = self._tensors[name]
-        file, slot = next(self._due.get(info.dtype, iter(())), (None, None))
-        if file is None or slot != (name, box):
-            due = "nothing more" if slot is None else f"{slot[0]} at {slot[1].start}"
-            raise WeightsError(f"tensor {name} at {box.start} was given out of order: due is {due}")
+        due = self._next(name, box)
         if tuple(tensor.shape) != box.shape or tensor.dtype != info.dtype:
             given = f"{tuple(tensor.shape)} {tensor.dtype}"
             raise WeightsError(f"tensor {name}: got {given} where {box.shape} {info.dtype} was announced")
-        self._file(file).write(_bytes(tensor))
-        self._parts[name].append(StoredBox(box, file.name, file.key(name, box)))
+        self._file(due.file).write(_bytes(tensor))
+        self._wrote(due, box)
+
+    def keep(self, name: str) -> None:
+        """Take over a whole tensor, the next one, which another process has written: it is only read."""
+        box = Box.whole(self._tensors[name].shape)
+        due = self._next(name, box)
+        self._file(due.file).keep(self._tensors[name].nbytes)
+        self._wrote(due, box)
+
+    def paths(self, name: str) -> list[Path]:
+        """Where a tensor was written to."""
+        return [self._folder / part.file for part in self._parts[name]]
 
     def close(self) -> None:
         """Finish and sync the files; WeightsError when something was not written."""
-        missing = [slot[0] for due in self._due.values() for _, slot in due]
+        missing = [due.name for queue in self._due.values() for due in queue]
         if missing:
             self.abort()
             raise WeightsError(
@@ -142,6 +155,22 @@ class NativeSink(ScopedSink):
         """Close the files as they are."""
         for _, file in self._open.values():
             file.discard()
+
+    def _next(self, name: str, box: Box) -> _Due:
+        """What is due, if that is this box or begins with it."""
+        queue = self._due.get(self._tensors[name].dtype)
+        if not queue or queue[0].name != name or not queue[0].takes(box):
+            due = f"{queue[0].name} at {queue[0].rest.start}" if queue else "nothing more"
+            raise WeightsError(f"tensor {name} at {box.start} was given out of order: due is {due}")
+        return queue[0]
+
+    def _wrote(self, due: _Due, box: Box) -> None:
+        if box != due.rest:
+            due.rows += box.shape[0]
+            return
+        self._due[due.file.dtype].popleft()
+        key = due.file.key(due.name, due.box)
+        self._parts[due.name].append(StoredBox(due.box, due.file.name, key))
 
     def _file(self, planned: PlannedFile) -> HashedFile:
         current = self._open.get(planned.dtype)
@@ -157,6 +186,32 @@ class NativeSink(ScopedSink):
         if dtype in self._open:
             planned, file = self._open.pop(dtype)
             self.files[planned.name] = file.close()
+
+
+@dataclass
+class _Due:
+    """A box that is to be written."""
+
+    file: PlannedFile
+    name: str
+    box: Box
+    rows: int = 0
+    """So many are written."""
+
+    @property
+    def rest(self) -> Box:
+        """What is still missing."""
+        first, size = self.box.start[:1], self.box.shape[:1]
+        return Box(
+            (*(start + self.rows for start in first), *self.box.start[1:]),
+            (*(rows - self.rows for rows in size), *self.box.shape[1:]),
+        )
+
+    def takes(self, box: Box) -> bool:
+        """Whether `box` is what is missing, or the first rows of it."""
+        rest = self.rest
+        runs = box.start == rest.start and box.shape[1:] == rest.shape[1:]
+        return box == rest or (runs and 0 < box.shape[0] < rest.shape[0])
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kitae.checkpoint.nxd_format import NxdFormat, rank_file
 from kitae.checkpoint.nxd_layout import RankTable
 from kitae.checkpoint.nxd_plan import RankLayouts, all_ranks, rank_tensors, ranks_bytes, require_same
 from kitae.checkpoint.pipe import ScopedSink, TensorInfo
-from kitae.checkpoint.replace import FolderReplacement
+from kitae.checkpoint.replace import FolderReplacement, Making
 from kitae.checkpoint.torch_pickle import (
     pickled_references,
     pickled_state,
@@ -26,8 +27,8 @@ from kitae.checkpoint.torch_pickle import (
 )
 from kitae.checkpoint.torch_writer import TorchFile
 from kitae.parallel.assembly import full_box
-from kitae.parallel.layout import Box
-from kitae.storage.disk import check_space, storage_errors
+from kitae.parallel.layout import Box, Shape
+from kitae.storage.disk import storage_errors
 
 _CHUNK_BYTES = 16 << 20
 """How much of a tensor is cast and copied at once by each writer."""
@@ -42,7 +43,8 @@ class NxdSink(ScopedSink):
     single files in a folder beside it, as NxD's own save makes them and its load needs them. (What its
     converter's --save_xser writes is the plain kind beside an empty folder, which NxD does not load as xser.)
     Tensors are cast to the dtypes in `tensors`; `config` is kept beside them. An existing folder is replaced
-    only when all that lies in it is an export of kitae; else WeightsError.
+    only when all that lies in it is an export of kitae; else WeightsError. With `making` it is that folder
+    which is filled, but for the tensors that are there already.
     """
 
     def __init__(
@@ -54,21 +56,24 @@ class NxdSink(ScopedSink):
         *,
         xser: bool = False,
         config: Mapping[str, Any] | None = None,
+        making: Making | None = None,
     ) -> None:
         ranks = all_ranks(table, format)
         require_known_dtypes(tensors)
         require_same(tensors, ranks)
         self.folder = folder
         self._needed = ranks_bytes(tensors, ranks) + _ROOM_FOR_SMALL_FILES
-        self._coverage = Coverage({name: info.shape for name, info in tensors.items()})
+        shapes = {name: info.shape for name, info in tensors.items()}
+        self._coverage = Coverage(shapes)
         self._places: dict[str, list[list[_Place]]] = {name: [] for name in tensors}
-        check_space(folder, self._needed)
         with storage_errors(folder, self._needed):
-            self._replacement = FolderReplacement(folder)
+            self._making = making or FolderReplacement(folder, self._needed)
         self._threads = ThreadPoolExecutor(_WRITERS)
         try:
             with storage_errors(folder, self._needed):
                 self._plan(ranks, tensors, _xser_file if xser else _plain_file)
+                for name in self._making.done:
+                    self._keep(name, shapes[name])
                 self._write_config(config)
         except BaseException:
             self.abort()
@@ -77,7 +82,7 @@ class NxdSink(ScopedSink):
     @property
     def temporary(self) -> Path:
         """The folder in the making: what else is put into it appears together with the tensors."""
-        return self._replacement.temporary
+        return self._making.temporary
 
     def write(self, name: str, box: Box, tensor: torch.Tensor) -> None:
         """Write one box of the full tensor `name` into the files of all ranks that hold some of it."""
@@ -92,12 +97,16 @@ class NxdSink(ScopedSink):
             for _ in self._threads.map(give, self._places[name]):
                 pass
 
+    def paths(self, name: str) -> list[Path]:
+        """Where a tensor is written to."""
+        return [place.record.file.path for rank in self._places[name] for place in rank]
+
     def close(self) -> None:
         """Check that all was written, make it durable, and put it in its place."""
         try:
             self._coverage.check()
             with storage_errors(self.folder, self._needed):
-                self._replacement.commit()
+                self._making.commit()
         except BaseException:
             self.abort()
             raise
@@ -109,11 +118,11 @@ class NxdSink(ScopedSink):
         for rank in (rank for ranks in self._places.values() for rank in ranks):
             for place in rank:
                 place.record.file.abort()
-        self._replacement.discard()
+        self._making.discard()
 
     def _plan(self, ranks: RankLayouts, tensors: Mapping[str, TensorInfo], kind: _Kind) -> None:
         model = self.temporary / "model"
-        model.mkdir()
+        model.mkdir(exist_ok=True)
         for (tp_rank, pp_rank), layouts in ranks.items():
             records = kind(model / rank_file(tp_rank, pp_rank), rank_tensors(layouts, tensors))
             held: dict[str, list[_Place]] = {}
@@ -125,6 +134,12 @@ class NxdSink(ScopedSink):
                     row += piece.local_shape[0]
             for name, places in held.items():
                 self._places[name].append(places)
+
+    def _keep(self, name: str, shape: Shape) -> None:
+        self._coverage.add(name, Box.whole(shape), shape)
+        for rank in self._places[name]:
+            for place in rank:
+                place.record.file.keep(prod(place.box.shape) * place.record.info.dtype.itemsize)
 
     def _write_config(self, config: Mapping[str, Any] | None) -> None:
         if config is not None:
@@ -188,7 +203,7 @@ def _xser_file(path: Path, tensors: Mapping[str, TensorInfo]) -> dict[str, _Reco
     }
     torch.save(told, path.with_name(f"{path.name}.info.pt"))
     folder = path.with_name(f"{path.name}.tensors")
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     return {
         name: _Record(TorchFile(folder / f"tensor_{index}.pt", pickled_tensor(info), [info.nbytes]), 0, info)
         for index, (name, info) in enumerate(tensors.items())

@@ -91,6 +91,11 @@ def write_index(store: Path, index: RunIndex) -> None:
     replace_file(store / INDEX_NAME, json.dumps(body, indent=1).encode())
 
 
+def write_pointer(store: Path, step: int) -> None:
+    """Replace `latest`."""
+    replace_file(store / POINTER_NAME, f"{step_name(step)}\n".encode())
+
+
 def step_name(step: int) -> str:
     """Name of the folder of a step."""
     return f"step-{step:08d}"

@@ -16,13 +16,17 @@ from kitae.parallel.layout import Box
 
 
 class SafetensorsWriter:
-    """An open file with its header and final size in place; `write` puts boxes where they belong."""
+    """An open file with its header in place; `write` puts boxes where they belong.
+
+    A file that is there already keeps what is in it.
+    """
 
     def __init__(self, path: Path, tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> None:
         header, offsets = _header(tensors, metadata)
         self._infos = dict(tensors)
         self._offsets = offsets
-        self._file = path.open("wb")
+        self.path = path
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
         write_all(self._file.fileno(), memoryview(header), 0)
 
     def write(self, name: str, box: Box, tensor: torch.Tensor) -> None:

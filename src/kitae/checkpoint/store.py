@@ -29,20 +29,20 @@ from kitae.checkpoint.parts import Part, Task, joined, task_of
 from kitae.checkpoint.pipe import TensorSource
 from kitae.checkpoint.resume import Checkpoint, Report, log_report, newest_checkpoint, open_checkpoint
 from kitae.checkpoint.run_index import (
-    POINTER_NAME,
     RunIndex,
     Saved,
     belongs_to,
     load_index,
     step_name,
     write_index,
+    write_pointer,
 )
 from kitae.checkpoint.saving import Progress, Saving
 from kitae.checkpoint.snapshot import Snapshot
 from kitae.errors import RecipeError
 from kitae.parallel.layout import ParameterLayout
 from kitae.storage.disk import check_space, storage_errors
-from kitae.storage.files import aside_name, replace_file, write_synced
+from kitae.storage.files import aside_name, write_synced
 from kitae.storage.folders import publish_folder, remove_folder, sweep
 from kitae.storage.lock import exclusive
 
@@ -235,10 +235,9 @@ class CheckpointStore:
 
     def _enter(self, index: RunIndex, saved: Saved) -> None:
         """Write index and pointer, then remove what is not to be kept."""
-        name = step_name(saved.step)
         grown = RunIndex(index.run, (*(old for old in index.saves if old.step != saved.step), saved))
         write_index(self.folder, grown)
-        replace_file(self.folder / POINTER_NAME, f"{name}\n".encode())
+        write_pointer(self.folder, saved.step)
         kept = grown.kept(self._keep, self._keep_best)
         if kept != grown:
             for old in set(grown.saves) - set(kept.saves):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -18,16 +18,18 @@ def stream(
     sink: TensorSink,
     names: Iterable[str] | None = None,
     dtype: torch.dtype | None = None,
+    wrote: Callable[[str], None] = lambda name: None,
 ) -> None:
     """Write the tensors `names` (default all), cast to `dtype` (default as they are); the sink stays open.
 
-    Large ones go in runs of rows.
+    Large ones go in runs of rows. `wrote` is told the name of each that is complete.
     """
     infos = source.tensors()
     for name in infos if names is None else names:
         for box in blocks(infos[name]):
             # A name for the values would keep them alive while the next ones are read.
             sink.write(name, box, _read(source, name, box, dtype))
+        wrote(name)
 
 
 def fill(source: TensorSource, sink: LiveSink) -> None:

@@ -25,7 +25,10 @@ _READ_BYTES = 16 << 20
 
 
 class TorchFile:
-    """A file in the making: `write` fills its storages, and the last byte of them completes it."""
+    """A file in the making: `write` fills its storages, and the last byte of them completes it.
+
+    A file that is there already keeps what is in it; `keep` says how much of the storages that is.
+    """
 
     def __init__(self, path: Path, pickle: bytes, storage_bytes: Sequence[int]) -> None:
         contents = {
@@ -36,7 +39,7 @@ class TorchFile:
         }
         sizes = {name: len(content) for name, content in contents.items()}
         sizes |= {f"data/{index}": size for index, size in enumerate(storage_bytes)}
-        self._path = path
+        self.path = path
         self._contents = {**contents, "version": b"3\n"}
         self._records = _placed(path.stem, {**sizes, "version": 2})
         self._missing = sum(storage_bytes)
@@ -58,6 +61,13 @@ class TorchFile:
         if not self._missing:
             self._finish()
 
+    def keep(self, size: int) -> None:
+        """Take over so many bytes of the storages, which another process has written.
+
+        If these are all, it has completed the file; else their checksums come from reading them in the end.
+        """
+        self._missing -= size
+
     def abort(self) -> None:
         """Close the file as it is."""
         if self._descriptor is not None:
@@ -67,7 +77,7 @@ class TorchFile:
     def _open(self) -> int:
         """The file, created with all that is known of it when it is first needed."""
         if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             for name, record in self._records.items():
                 write_all(self._descriptor, memoryview(record.header()), record.position)
                 if name in self._contents:

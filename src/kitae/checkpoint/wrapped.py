@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 
@@ -44,15 +44,26 @@ class Cast:
 
 
 class Counting:
-    """A source of which every value is to be read exactly once; says at times how far it is."""
+    """A source of which every value is to be read exactly once; says at times how far it is.
+
+    The tensors `used` were read before.
+    """
 
     def __init__(
-        self, source: TensorSource, *, finite: bool = False, report: Callable[[str], None] = lambda line: None
+        self,
+        source: TensorSource,
+        *,
+        used: Collection[str] = (),
+        finite: bool = False,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._source, self._finite, self._report = source, finite, report
         infos = source.tensors()
         self._coverage = Coverage({name: info.shape for name, info in infos.items()})
+        for name in used:
+            self._coverage.add(name, Box.whole(infos[name].shape), infos[name].shape)
         self._total_bytes, self._read_bytes = sum(info.nbytes for info in infos.values()), 0
+        self._used_bytes = sum(infos[name].nbytes for name in used)
         self._began = self._said = time.monotonic()
 
     def tensors(self) -> Mapping[str, TensorInfo]:
@@ -89,9 +100,8 @@ class Counting:
             return
         self._said = now
         rate = self._read_bytes / (now - self._began)
-        self._report(
-            f"{self._read_bytes / 1e9:.1f} of {self._total_bytes / 1e9:.1f} GB, {rate / 1e9:.2f} GB/s"
-        )
+        there = self._used_bytes + self._read_bytes
+        self._report(f"{there / 1e9:.1f} of {self._total_bytes / 1e9:.1f} GB, {rate / 1e9:.2f} GB/s")
 
 
 def is_finite(tensor: torch.Tensor) -> bool:

@@ -29,6 +29,19 @@ def exclusive(path: Path, *, wait: bool = True, waiting: Callable[[], None] | No
         os.close(descriptor)
 
 
+def is_held(path: Path) -> bool | None:
+    """Whether somebody holds the lock file; None when it is not there, or nobody can tell."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        held = _locked(descriptor, fcntl.LOCK_NB)
+        return None if held is False else held is None
+    finally:
+        os.close(descriptor)
+
+
 def _locked(descriptor: int, how: int = 0) -> bool | None:
     """Whether it worked; None when somebody else holds the lock."""
     try:
