@@ -20,7 +20,7 @@ from topology_case import (
 from kitae.backend.group import Group
 from kitae.checkpoint.live import LiveSink, LiveSource
 from kitae.checkpoint.manifest import MANIFEST_NAME, Manifest, read_manifest
-from kitae.checkpoint.model_folder import fill_decoder
+from kitae.checkpoint.model_folder import fill_model
 from kitae.checkpoint.native import NativeSource
 from kitae.checkpoint.owners import divide
 from kitae.checkpoint.parts import announce, announced, collect, joined, task_of, write_part
@@ -149,16 +149,16 @@ def test_filling_names_what_is_wrong():
     local = local_state(layouts, {"weights": full})["weights"]
     source = LiveSource(local, layouts)
     decoder = Decoder(decoder_config(), tied=True)
-    fill_decoder(decoder, source)  # an own head is no part of it, and may be there
+    fill_model(decoder, source)  # an own head is no part of it, and may be there
     assert torch.equal(decoder.norm.weight.view(torch.int32), full["model.norm.weight"].view(torch.int32))
     without = [one for one in layouts if one.name != "norm.weight"]
     with pytest.raises(WeightsError, match=r"1 of 29 tensors are missing: model.norm.weight"):
-        fill_decoder(Decoder(decoder_config(), tied=False), LiveSource(local, without))
+        fill_model(Decoder(decoder_config(), tied=False), LiveSource(local, without))
     smaller = Decoder(DecoderConfig.from_hf({**CONFIG, "num_hidden_layers": 1}), tied=False)
     with pytest.raises(WeightsError, match=r"13 tensors are not part of the model: model.layers.1"):
-        fill_decoder(smaller, source)
+        fill_model(smaller, source)
     wider = Decoder(DecoderConfig.from_hf({**CONFIG, "vocab_size": 100}), tied=False)
     with pytest.raises(
         WeightsError, match=r"embed_tokens.weight has shape \(99, 16\) where \(100, 16\) is due"
     ):
-        fill_decoder(wider, source)
+        fill_model(wider, source)

@@ -147,9 +147,7 @@ def build_decoder(
 ) -> Decoder:
     """As `build_model`; WeightsError for a model that is no decoder."""
     require_decoder(model.folder, model.model_config)
-    built = build_model(model, dtype, device, region)
-    assert isinstance(built, Decoder)
-    return built
+    return as_decoder(model.folder, build_model(model, dtype, device, region))
 
 
 def model_of(
@@ -212,6 +210,13 @@ def require_decoder(folder: Path, config: ModelConfig) -> DecoderConfig:
             "this needs a decoder, such as Llama's"
         )
     return config
+
+
+def as_decoder(folder: Path, model: Model) -> Decoder:
+    """The model of a folder; WeightsError unless it is a decoder."""
+    require_decoder(folder, model.config)
+    assert isinstance(model, Decoder)
+    return model
 
 
 def head_is_tied(source: TensorSource, config: ModelConfig) -> tuple[bool, Sequence[str]]:

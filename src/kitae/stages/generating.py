@@ -19,7 +19,7 @@ def continue_text(
 ) -> str:
     """The prompt with its continuation. Raises `WeightsError` for a path that holds no model."""
     from kitae.backend.table import select
-    from kitae.checkpoint.model_folder import load_decoder
+    from kitae.checkpoint.model_folder import as_decoder, load_model
     from kitae.checkpoint.resume import find_checkpoint
     from kitae.data.tokenizer import TextTokenizer
     from kitae.generate import generate
@@ -30,9 +30,8 @@ def continue_text(
         raise WeightsError(f"{path} is no folder; give a run, a checkpoint or a Hugging Face folder")
     is_folder = (path / "config.json").is_file()
     device = select().device
-    decoder = (
-        load_decoder(path, device=device) if is_folder else load_checkpoint(find_checkpoint(path), device)
-    )
+    loaded = load_model(path, device=device) if is_folder else load_checkpoint(find_checkpoint(path), device)
+    decoder = as_decoder(path, loaded)
     tokenizer = TextTokenizer.load(path if is_folder else tokenizer_of_run(path.absolute()))
     begin = [tokenizer.bos_id] if tokenizer.adds_bos and tokenizer.bos_id is not None else []
     ids = [*begin, *tokenizer.encode(prompt)]

@@ -9,20 +9,21 @@ from kitae.stages.files import read_json, write_json
 from kitae.stages.job import Job
 
 if TYPE_CHECKING:
-    from kitae.model.decoder import Decoder
+    from kitae.model.architecture import Model
 
 
-def sample_once(job: Job, decoder: Callable[[], Decoder], when: Literal["before", "after"], key: str) -> None:
-    """Continue the prompt and keep the text, once for this training; `decoder` is called only if needed."""
+def sample_once(job: Job, load: Callable[[], Model], when: Literal["before", "after"], key: str) -> None:
+    """Continue the prompt and keep the text, once for this training; `load` is called only if needed."""
     sample = job.recipe.sample
     texts = read_json(job.run.samples)
     if texts.get("key") != key or (sample is not None and texts.get("prompt") != sample.prompt):
         texts = {}
     if sample is None or when in texts:
         return
+    from kitae.checkpoint.model_folder import as_decoder
     from kitae.generate import generate
 
-    model, ids = decoder(), job.prompt_ids(sample.prompt)
+    model, ids = as_decoder(job.run.path, load()), job.prompt_ids(sample.prompt)
     new = generate(
         model,
         ids,
