@@ -17,12 +17,15 @@ from typing import Any
 
 from kitae.data.card import CARD_FILE, drops, make_card, read_card
 from kitae.data.hashing import HashCache
+from kitae.data.labelled import Labelling
+from kitae.data.labels import record_fields
+from kitae.data.masked import MaskedText
 from kitae.data.packing import Packing
 from kitae.data.preparation import Job, Preparation
 from kitae.data.progress import progress
 from kitae.data.sources import Sources, open_source
 from kitae.data.special import check_token
-from kitae.data.tokenizer import tokenizer_fingerprint
+from kitae.data.word_tokenizer import fingerprint_of
 from kitae.data.workers import choose_workers
 from kitae.recipe.sources import DataConfig
 from kitae.storage.disk import storage_errors
@@ -33,7 +36,11 @@ from kitae.storage.lock import exclusive
 Report = Callable[[str], None]
 
 CAUSAL = "causal-lm"
-PREPARATIONS: dict[str, Preparation] = {CAUSAL: Packing()}
+PREPARATIONS: dict[str, Preparation] = {
+    CAUSAL: Packing(),
+    "masked-lm": MaskedText(),
+    "classification": Labelling(),
+}
 """Objective of the recipe, and how its rows are made. Cards of causal-lm name no objective."""
 
 
@@ -88,7 +95,7 @@ def prepare(
     sources = _open_sources(config, base)
     way = PREPARATIONS[objective]
     parts = way.key_parts(config, sources, seed)
-    key = _key(parts, sources, tokenizer_fingerprint(tokenizer_folder), hashes)
+    key = _key(parts, sources, fingerprint_of(tokenizer_folder, config.dictionary), hashes)
     folder = cache / "data" / key
     made = False
     if not folder.exists():
@@ -99,9 +106,10 @@ def prepare(
 
 def _open_sources(config: DataConfig, base: Path) -> Sources:
     heldout = (config.heldout.sources if config.heldout else None) or []
+    fields = record_fields(config)
     return Sources(
-        [open_source(source, base) for source in config.train],
-        [open_source(source, base) for source in heldout],
+        [open_source(source, base, fields) for source in config.train],
+        [open_source(source, base, fields) for source in heldout],
     )
 
 

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kitae.data.tokenizer import SETTINGS_FILES, Ids, TextTokenizer, encodings_of, load_json
+from kitae.data.tokenizer import (
+    SETTINGS_FILES,
+    Ids,
+    TextTokenizer,
+    encodings_of,
+    load_json,
+    tokenizer_fingerprint,
+)
 from kitae.errors import DataError
 
 ROLES = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
@@ -141,6 +148,18 @@ def load_tokenizer(folder: Path, dictionary: str | None = None) -> WordTokenizer
         )
     text = TextTokenizer.load(folder)
     return PieceTokenizer(text, _special_of(folder, text))
+
+
+def fingerprint_of(folder: Path, dictionary: str | None = None) -> str:
+    """`fingerprint` of a folder's tokenizer, without loading it; `dictionary` as for `load_tokenizer`.
+
+    Raises `DataError`.
+    """
+    from kitae.data.japanese import dictionary_of, is_japanese, japanese_fingerprint
+
+    if not is_japanese(folder):
+        return tokenizer_fingerprint(folder)
+    return japanese_fingerprint(folder, dictionary_of(folder, tokenizer_settings(folder), dictionary))
 
 
 def special_ids_of(settings: dict[str, Any], vocabulary: dict[str, int], others: Sequence[int]) -> SpecialIds:
