@@ -88,3 +88,24 @@ def test_copies_that_bring_a_whole_batch_each(load):
     assert (global_batch_size(kept), kept.training.micro_batch_size) == (64, 32)
     odd = ["parallel.data_parallel_size=3", "parallel.keep_global_batch=false"]
     assert global_batch_size(resolve(load(changes=odd), backend="cpu").recipe) == 192
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ("data.labels={field: stars}", r"data\.labels: masked-lm learns no labels"),
+        ("objective=classification", r"data\.labels: objective: classification needs it"),
+        ("sample={prompt: Once}", r"sample: a model of masked-lm continues no text"),
+    ],
+)
+def test_sections_belong_to_objectives(load, change, match):
+    with pytest.raises(RecipeError, match=match):
+        load(changes=[change])
+
+
+def test_dropout_is_for_encoders(load):
+    text = RECIPE.replace("masked-lm", "causal-lm").replace("bert-tiny", "llama-tiny")
+    recipe = load(text.split("phases:")[0], ["training.dropout=0.1"])
+    assert any(
+        line.startswith("training.dropout: has no effect") for line in resolve(recipe, backend="cpu").warnings
+    )

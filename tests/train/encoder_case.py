@@ -134,9 +134,11 @@ def encoder_job(
     """A job of an encoder; `phases` are names, training rows and what each changes of the sections."""
     mesh = mesh or Mesh()
     run, rows = folder / "run", ROWS[objective]
+    labels = {"labels": {"field": "label"}} if objective == "classification" else {}
+    data = {"data": {"train": [{"path": "text"}], "sequence_length": 12, **labels}}
     made = [
         Phase(
-            resolve(recipe(objective=objective, **{**sections, **more}), backend="cpu").recipe,
+            resolve(recipe(objective=objective, **{**data, **sections, **more}), backend="cpu").recipe,
             train,
             rows(7, 12),
             "data",

@@ -84,8 +84,24 @@ class Recipe(Section):
                 f"'{warmup}' is longer than training.duration ('{duration}'): the peak is never reached; "
                 "shorten the one or lengthen the other",
             )
+        self._check_objective()
         self._check_copies()
         self._check_phases()
+
+    def _check_objective(self) -> None:
+        labelled = self.data.labels is not None
+        if labelled and self.objective != "classification":
+            raise FieldError(
+                "data.labels",
+                f"{self.objective} learns no labels; take it out, or write objective: classification",
+            )
+        if self.objective == "classification" and not labelled:
+            raise FieldError(
+                "data.labels",
+                "objective: classification needs it: write data.labels.field and, perhaps, values",
+            )
+        if self.sample is not None and self.objective != "causal-lm":
+            raise FieldError("sample", f"a model of {self.objective} continues no text; take it out")
 
     def _check_phases(self) -> None:
         names = [phase.name for phase in self.phases]

@@ -113,6 +113,11 @@ def _parallel(recipe: Recipe) -> Iterator[str]:
         yield "parallel.reduce_dtype: has no effect with one copy of the model (data_parallel_size 1)"
 
 
+def _dropout(recipe: Recipe) -> Iterator[str]:
+    if recipe.training.dropout not in ("auto", 0.0) and recipe.objective == "causal-lm":
+        yield "training.dropout: has no effect on decoders, which have no such layers"
+
+
 _CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
     _heldout,
     _intervals,
@@ -121,4 +126,5 @@ _CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
     _objective,
     _positions,
     _parallel,
+    _dropout,
 )

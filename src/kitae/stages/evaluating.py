@@ -14,7 +14,7 @@ from kitae.stages.training import load_checkpoint, newest, prepared
 def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
     """Loss in nats, what else the objective tells, and counts; of `folder` instead of the run, if given."""
     from kitae.backend.table import select
-    from kitae.checkpoint.model_folder import load_decoder
+    from kitae.checkpoint.model_folder import load_model
     from kitae.data.special import check_token
     from kitae.train.build import build_objective
     from kitae.train.evaluate import evaluate
@@ -27,7 +27,7 @@ def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
     assert heldout is not None
     backend = select(job.backend)
     device = backend.device
-    model = load_checkpoint(newest(job), device) if folder is None else load_decoder(folder, device=device)
+    model = load_checkpoint(newest(job), device) if folder is None else load_model(folder, device=device)
     largest = data.card["largest_token"]
     # The folder may be another model than the text was packed for.
     check_token(largest["id"], largest["token"], largest["where"], model.config.vocab_size)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kitae.errors import ProofError, WeightsError
 from kitae.stages.files import key_of, read_json, write_json
+from kitae.stages.heads import proof_prompts, words_of
 from kitae.stages.job import Job
 from kitae.stages.summary import proof_text
 from kitae.stages.training import newest, train_key
@@ -100,9 +101,9 @@ def prove_export(job: Job, key: str) -> dict[str, Any]:
     from kitae.checkpoint.proof import prove_folder
 
     _refuse_other_weights(job)
-    prompts = [job.prompt_ids(text) for text in job.recipe.proof.prompts]
     _prove_tokenizer(job)
-    proof = prove_folder(job.run.export, prompts, job.recipe.proof.max_logit_difference).as_dict()
+    limit = job.recipe.proof.max_logit_difference
+    proof = prove_folder(job.run.export, proof_prompts(job), limit).as_dict()
     write_json(job.run.path / "proof.json", proof)
     job.report(f"prove: {proof_text(proof)}")
     return {"max_difference": proof["max_difference"], "limit": proof["limit"], "files": _stamps(job)}
@@ -113,10 +114,12 @@ def _prove_tokenizer(job: Job) -> None:
     from transformers import AutoTokenizer
 
     theirs = AutoTokenizer.from_pretrained(str(job.run.export), local_files_only=True)
-    for text in job.recipe.proof.prompts:
+    ours = job.tokenizer if job.recipe.objective == "causal-lm" else words_of(job)
+    prompts = job.recipe.proof.prompts
+    for text, ids in zip(prompts, ours.encode_batch(prompts), strict=True):
         found = theirs(text, add_special_tokens=False)["input_ids"]
-        if found != job.tokenizer.encode(text):
+        if found != ids.tolist():
             raise ProofError(
                 f"{job.run.export}: transformers' tokenizer cuts {text!r} into {found}, kitae into "
-                f"{job.tokenizer.encode(text)}; do not use this folder, please report it"
+                f"{ids.tolist()}; do not use this folder, please report it"
             )

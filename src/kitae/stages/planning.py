@@ -14,12 +14,11 @@ from kitae.stages.job import Job
 
 def memory_plan(start: Start, precision: str, parallel: ParallelConfig) -> dict[str, Any]:
     """Bytes for every parameter, by kind, in the process that holds most, and the model's parameter count."""
-    from kitae.model.config import DecoderConfig
-    from kitae.model.decoder import decoder_layouts
+    from kitae.model.architecture import table_of
     from kitae.model.memory import count_parameters, state_bytes
     from kitae.parallel.shares import share_layouts
 
-    table = decoder_layouts(DecoderConfig.from_hf(start.config), start.tied)
+    table = table_of(start.config, start.tied)
     copies, cuts = parallel.data_parallel_size, parallel.tensor_parallel_size
     assert copies != "auto", "the recipe is resolved"
     local = table(cuts, 0)

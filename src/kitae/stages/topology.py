@@ -11,7 +11,7 @@ from kitae.recipe.schema import Recipe
 
 if TYPE_CHECKING:
     from kitae.backend.base import Backend
-    from kitae.model.config import DecoderConfig
+    from kitae.model.architecture import ModelConfig
 
 LARGEST_DEGREE = 64
 """Up to where tensor-parallel sizes are tried to name those that a model allows."""
@@ -26,10 +26,10 @@ def world_size(recipe: Recipe) -> int:
 
 def check_cut(recipe: Recipe, hf_config: Mapping[str, Any]) -> None:
     """Raise `RecipeError` when the model, or its tokens, cannot be cut over the tensor-parallel ranks."""
-    from kitae.model.config import DecoderConfig
+    from kitae.model.architecture import parse_config
 
     size = recipe.parallel.tensor_parallel_size
-    config = DecoderConfig.from_hf(hf_config)
+    config = parse_config(hf_config)
     reason = _obstacle(config, size)
     if reason is not None:
         allowed = [str(degree) for degree in allowed_degrees(config) if degree > 1]
@@ -41,17 +41,17 @@ def check_cut(recipe: Recipe, hf_config: Mapping[str, Any]) -> None:
         _check_tokens(recipe, size)
 
 
-def allowed_degrees(config: DecoderConfig) -> list[int]:
+def allowed_degrees(config: ModelConfig) -> list[int]:
     """Tensor-parallel sizes up to `LARGEST_DEGREE` that a model can be cut for."""
     return [size for size in range(1, LARGEST_DEGREE + 1) if _obstacle(config, size) is None]
 
 
-def _obstacle(config: DecoderConfig, tp_size: int) -> str | None:
+def _obstacle(config: ModelConfig, tp_size: int) -> str | None:
     """Why the layout table has no cut for this size; one layer tells, they are alike."""
-    from kitae.model.layouts import decoder_layouts
+    from kitae.model.architecture import table_of
 
     try:
-        decoder_layouts(replace(config, num_layers=1), True)(tp_size, 0)
+        table_of(replace(config, num_layers=1), True)(tp_size, 0)
     except WeightsError as error:
         return str(error).partition("; ")[0]
     return None

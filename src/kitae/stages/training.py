@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kitae.errors import RecipeError, StorageError
 from kitae.recipe.resolve import dump_resolved
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from kitae.checkpoint.resume import Checkpoint
     from kitae.checkpoint.store import CheckpointStore
     from kitae.data.prepare import Prepared
-    from kitae.model.decoder import Decoder
+    from kitae.model.architecture import Model
     from kitae.parallel.mesh import Mesh
     from kitae.parallel.region import Region
     from kitae.train.job import Phase, TrainJob
@@ -74,7 +75,7 @@ def _train_here(job: Job, key: str) -> dict[str, Any]:
     sample_once(job, lambda: training.model, "before", key)
     result = train(training)
 
-    def trained() -> Any:
+    def trained() -> Model:
         device = training.backend.device
         return load_checkpoint(newest(job), device) if result.already_complete else training.model
 
@@ -149,26 +150,23 @@ def newest(job: Job) -> Checkpoint:
     return checkpoint
 
 
-def load_checkpoint(checkpoint: Checkpoint, device: torch.device, region: Region | None = None) -> Decoder:
-    """The decoder of a checkpoint, in fp32; of a tensor-parallel rank, which has a region, its part."""
+def load_checkpoint(
+    checkpoint: Checkpoint,
+    device: torch.device,
+    region: Region | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Model:
+    """The model of a checkpoint, in fp32; of a tensor-parallel rank, which has a region, its part.
+
+    `config` is the checkpoint's own, with changes that leave the tensors as they are.
+    """
     import torch
 
-    from kitae.checkpoint.hf_sink import HEAD
-    from kitae.checkpoint.model_folder import fill_decoder
-    from kitae.model.config import DecoderConfig
-    from kitae.model.decoder import Decoder
+    from kitae.checkpoint.model_folder import model_of
     from kitae.parallel.region import UNCUT
 
     source = checkpoint.source("weights")
-    decoder = Decoder(
-        DecoderConfig.from_hf(checkpoint.config),
-        tied=HEAD not in source.tensors(),
-        dtype=torch.float32,
-        device=device,
-        region=region or UNCUT,
-    )
-    fill_decoder(decoder, source)
-    return decoder
+    return model_of(config or checkpoint.config, source, torch.float32, device, region or UNCUT)
 
 
 def prepared(job: Job, recipe: Recipe | None = None) -> Prepared:
@@ -217,18 +215,25 @@ def _train_job(job: Job, key: str, mesh: Mesh, report: Report) -> TrainJob:
     backend = select(job.backend)
     start = open_start(job)
     region = region_of(mesh.tensor, job.recipe.parallel.sequence_parallel)
+    config = _with_dropout(start.config, job.recipe.training.dropout)
     return TrainJob(
-        model=load_checkpoint(start, backend.device, region),
+        model=load_checkpoint(start, backend.device, region, config),
         start=_start_with_optimizer(job),
         phases=tuple(_phase(job, name, recipe) for name, recipe in job.phases),
         recipe_hash=key,
         store=store_of(replace(job, report=report), mesh.control),
         folder=job.run.path,
         backend=backend,
-        model_config=start.config,
+        model_config=config,
         report=report,
         mesh=mesh,
     )
+
+
+def _with_dropout(config: Mapping[str, Any], dropout: float | Literal["auto"]) -> Mapping[str, Any]:
+    """A model's config.json with the recipe's dropout, which the export then names, too."""
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+    return config if dropout == "auto" else {**config, **dict.fromkeys(names, dropout)}
 
 
 def _phase(job: Job, name: str | None, recipe: Recipe) -> Phase:
