@@ -7,7 +7,8 @@ from japanese_case import golden, linked_dictionary, write_japanese
 from transformers import AutoTokenizer
 
 from kitae.data.dictionary import FILES, PACKAGES, Named, choose_dictionary, find_dictionary, mecab_kwargs
-from kitae.data.word_tokenizer import load_tokenizer
+from kitae.data.tokenizer import tokenizer_fingerprint
+from kitae.data.word_tokenizer import fingerprint_of, load_tokenizer, settled_settings
 from kitae.errors import DataError
 
 SENTENCES = golden()["sentences"]
@@ -142,3 +143,31 @@ def test_transformers_takes_the_same_dictionary_from_what_is_written(tmp_path):
         stock = AutoTokenizer.from_pretrained(written)
         assert [stock(text, add_special_tokens=False)["input_ids"] for text in SENTENCES] == IPADIC
         assert ids_of(load_tokenizer(written)) == IPADIC
+
+
+def test_a_copy_of_the_folder_names_what_only_the_recipe_said(tmp_path):
+    """Older folders name no dictionary, and name their class in config.json."""
+    named = write_japanese(tmp_path / "named")
+    assert settled_settings(named) is None
+    silent = write_japanese(tmp_path / "silent", mecab_kwargs={"normalize_text": True})
+    assert settled_settings(silent, "ipadic")["mecab_kwargs"] == {
+        "normalize_text": True,
+        "mecab_dic": "ipadic",
+    }
+    folder = str(linked_dictionary(tmp_path / "my dictionary"))
+    settings = settled_settings(silent, folder)
+    copy = write_japanese(tmp_path / "copy", **settings)
+    assert settings["tokenizer_class"] == "BertJapaneseTokenizer"
+    stock = AutoTokenizer.from_pretrained(copy)
+    assert [stock(text, add_special_tokens=False)["input_ids"] for text in SENTENCES] == IPADIC
+
+
+def test_other_tokenizers_stay_as_they_are(tokenizer_folder):
+    assert settled_settings(tokenizer_folder) is None
+    assert fingerprint_of(tokenizer_folder) == tokenizer_fingerprint(tokenizer_folder)
+
+
+def test_a_fingerprint_without_loading(tmp_path):
+    folder = write_japanese(tmp_path)
+    assert fingerprint_of(folder) == load_tokenizer(folder).fingerprint
+    assert fingerprint_of(folder) != tokenizer_fingerprint(folder)

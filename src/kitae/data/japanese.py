@@ -18,7 +18,7 @@ import numpy as np
 
 from kitae.data.added_tokens import AddedToken, AddedTokens, added_token
 from kitae.data.alignment import Span, aligned
-from kitae.data.dictionary import Dictionary, Named, choose_dictionary
+from kitae.data.dictionary import Dictionary, Named, choose_dictionary, mecab_kwargs
 from kitae.data.subwords import SUBWORDS, WordIds
 from kitae.data.tokenizer import Ids, load_json, tokenizer_fingerprint
 from kitae.data.word_tokenizer import (
@@ -195,6 +195,13 @@ def dictionary_of(folder: Path, settings: Mapping[str, Any], wanted: str | None)
             "name a tokenizer of that kind"
         )
     return choose_dictionary(Named.by(settings.get("mecab_kwargs")), wanted, folder)
+
+
+def named_dictionary(folder: Path, wanted: str | None) -> dict[str, Any]:
+    """What tokenizer_config.json has to say so that transformers cuts words alike; raises `DataError`."""
+    settings = tokenizer_settings(folder)
+    kwargs = mecab_kwargs(dictionary_of(folder, settings, wanted))
+    return {"tokenizer_class": CLASS, "mecab_kwargs": {**(settings.get("mecab_kwargs") or {}), **kwargs}}
 
 
 def japanese_fingerprint(folder: Path, dictionary: Dictionary) -> str:

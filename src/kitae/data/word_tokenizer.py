@@ -162,6 +162,20 @@ def fingerprint_of(folder: Path, dictionary: str | None = None) -> str:
     return japanese_fingerprint(folder, dictionary_of(folder, tokenizer_settings(folder), dictionary))
 
 
+def settled_settings(folder: Path, dictionary: str | None = None) -> dict[str, Any] | None:
+    """A tokenizer_config.json for a copy of the folder that names the dictionary; None where it may stay.
+
+    Raises `DataError`.
+    """
+    from kitae.data.japanese import is_japanese, named_dictionary
+
+    if not is_japanese(folder):
+        return None
+    stated = load_json(folder / "tokenizer_config.json")
+    settled = {**stated, **named_dictionary(folder, dictionary)}
+    return None if settled == stated else settled
+
+
 def special_ids_of(settings: dict[str, Any], vocabulary: dict[str, int], others: Sequence[int]) -> SpecialIds:
     """The special tokens by a tokenizer's settings; a role that they do not name is spelt as BERT does.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kitae.data.labelled import class_names
 from kitae.recipe.masking import MaskingConfig
 from kitae.stages.files import read_json
 from kitae.stages.job import Job
@@ -62,8 +63,7 @@ def _classes(job: Job) -> dict[str, Any]:
 def _prepared_names(job: Job) -> list[str]:
     """The classes of the prepared text; two, without names, while that is not there."""
     card = job.cache / "data" / job.data_keys[-1] / "card.json"
-    names: list[str] = read_json(card).get("label_names", []) if card.is_file() else []
-    return names or ["LABEL_0", "LABEL_1"]
+    return class_names(read_json(card)) if card.is_file() else ["LABEL_0", "LABEL_1"]
 
 
 _OPTIONS: dict[str, Callable[[Job], dict[str, Any]]] = {

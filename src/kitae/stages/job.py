@@ -12,7 +12,8 @@ from typing import Any
 from kitae.catalog.hf_files import CHAT_TEMPLATE_FILES, TOKENIZER_FILES
 from kitae.data.hashing import HashCache
 from kitae.data.prepare import data_key
-from kitae.data.tokenizer import TextTokenizer, tokenizer_fingerprint
+from kitae.data.tokenizer import TextTokenizer
+from kitae.data.word_tokenizer import fingerprint_of, settled_settings
 from kitae.errors import RecipeError
 from kitae.recipe.load import load_recipe
 from kitae.recipe.paths import with_absolute_paths
@@ -108,7 +109,7 @@ class Job:
     @cached_property
     def data_keys(self) -> list[str]:
         """Keys of the prepared data, by phase."""
-        fingerprint = tokenizer_fingerprint(self.tokenizer_folder)
+        fingerprint = fingerprint_of(self.tokenizer_folder, self.recipe.data.dictionary)
         return [
             data_key(
                 recipe.data,
@@ -188,7 +189,7 @@ def keep_tokenizer(job: Job) -> Path:
     """Copy the tokenizer's files into the run, which then needs nothing else to be exported; their folder.
 
     What an attempt with another tokenizer left there goes. A config.json keeps the begin and end ids, which
-    some folders state nowhere else.
+    some folders state nowhere else. The dictionary of a Japanese one is named, whoever named it before.
     """
     home = job.run.path / "tokenizer"
     source = job.tokenizer_folder
@@ -197,6 +198,9 @@ def keep_tokenizer(job: Job) -> Path:
             replace_file(home / name, (source / name).read_bytes())
         else:
             (home / name).unlink(missing_ok=True)
+    settings = settled_settings(source, job.recipe.data.dictionary)
+    if settings is not None:
+        write_json(home / "tokenizer_config.json", settings)
     config = read_json(source / "config.json")
     write_json(home / "config.json", {name: config.get(name) for name in ("bos_token_id", "eos_token_id")})
     return home
