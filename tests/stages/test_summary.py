@@ -60,3 +60,37 @@ def test_the_references_own_rounding_is_said_when_it_was_needed(tmp_path: Path):
 def test_a_run_without_heldout_text_and_with_one_step(tmp_path: Path):
     run = write(tmp_path, results={**RESULTS, "heldout": None, "real_tokens_per_s": None})
     assert summary(run) == []
+
+
+def test_a_classifier_says_how_often_it_is_right(tmp_path: Path):
+    heldout = {
+        **HELDOUT,
+        "texts": 800,
+        "accuracy_before": 0.509,
+        "accuracy_after": 0.9034,
+        "f1_macro_after": 0.9031,
+        "f1_after": [0.9, 0.9062],
+        "confusion_matrix_after": [[360, 40], [37, 363]],
+    }
+    assert summary(write(tmp_path, results={"heldout": heldout})) == [
+        "held-out loss  2.317 before, 2.017 after: -0.300 ± 0.033 nats/text, 23 of 24 rows better",
+        "accuracy       50.9 % before, 90.3 % after",
+        "F1             0.903 (0.900, 0.906); labels by predictions: 360 40 | 37 363",
+    ]
+
+
+def test_masked_tokens_are_compared_with_a_guess_by_frequency(tmp_path: Path):
+    heldout = {
+        **HELDOUT,
+        "unigram_loss": 5.5571,
+        "masked_accuracy_before": 0.0,
+        "masked_accuracy_after": 0.241,
+        "next_sentence_accuracy_before": 0.5,
+        "next_sentence_accuracy_after": 0.75,
+    }
+    assert summary(write(tmp_path, results={"heldout": heldout})) == [
+        "held-out loss  2.317 before, 2.017 after: -0.300 ± 0.033 nats/token, 23 of 24 rows better; "
+        "a guess by frequency alone has 5.557",
+        "masked tokens  0.0 % before, 24.1 % after",
+        "next sentence  50.0 % before, 75.0 % after",
+    ]

@@ -28,11 +28,46 @@ def _heldout_lines(heldout: dict[str, Any] | None) -> list[str]:
         return []
     error = heldout["standard_error"]
     spread = "" if error is None else f" ± {error:.3f}"
+    counted = "text" if "texts" in heldout else "token"
     return [
         f"held-out loss  {heldout['loss_before']:.3f} before, {heldout['loss_after']:.3f} after: "
-        f"{-heldout['mean_drop']:+.3f}{spread} nats/token, "
-        f"{heldout['rows_improved']} of {heldout['rows']} rows better"
+        f"{-heldout['mean_drop']:+.3f}{spread} nats/{counted}, "
+        f"{heldout['rows_improved']} of {heldout['rows']} rows better{_baseline(heldout)}",
+        *_share_lines(heldout),
     ]
+
+
+def _baseline(heldout: dict[str, Any]) -> str:
+    loss = heldout.get("unigram_loss")
+    return "" if loss is None else f"; a guess by frequency alone has {loss:.3f}"
+
+
+def _share_lines(heldout: dict[str, Any]) -> list[str]:
+    """Accuracies before and after and, of classes, F1 and who was taken for whom."""
+    lines = [
+        f"{title:<14} {_percent(heldout[f'{name}_before'])} before, {_percent(heldout[f'{name}_after'])} after"
+        for name, title in _SHARES.items()
+        if f"{name}_after" in heldout
+    ]
+    if "confusion_matrix_after" not in heldout:
+        return lines
+    scores = ", ".join(f"{score:.3f}" for score in heldout["f1_after"])
+    rows = " | ".join(" ".join(map(str, row)) for row in heldout["confusion_matrix_after"])
+    return [
+        *lines,
+        f"F1             {heldout['f1_macro_after']:.3f} ({scores}); labels by predictions: {rows}",
+    ]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+_SHARES = {
+    "accuracy": "accuracy",
+    "masked_accuracy": "masked tokens",
+    "next_sentence_accuracy": "next sentence",
+}
 
 
 def _sample_lines(samples: dict[str, Any]) -> list[str]:
