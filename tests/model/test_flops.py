@@ -1,9 +1,16 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_decoders import positions, random_ids, reference, same_in_kitae
+from tiny_encoders import reference as encoder_reference
+from tiny_encoders import rows as encoder_rows
+from tiny_encoders import same_in_kitae as same_encoder
 from torch.utils.flop_counter import FlopCounterMode
 
-from kitae.model.flops import multiplied_weights, train_flops_per_token
+from kitae import catalog
+from kitae.model.encoder_config import EncoderConfig
+from kitae.model.flops import encoder_train_flops_per_token, multiplied_weights, train_flops_per_token
 
 
 @pytest.mark.parametrize("case", ["llama2", "llama-head-dim", "qwen3-window", "smollm2"])
@@ -52,3 +59,31 @@ def test_smollm2_135m():
 def test_tied_or_not_is_the_same_work():
     untied, tied = (same_in_kitae(reference(case)).config for case in ("llama3.1", "llama3.2"))
     assert train_flops_per_token(untied, 8) == train_flops_per_token(tied, 8)
+
+
+@pytest.mark.parametrize("case", ["none", "mlm", "pretraining", "classification"])
+def test_an_encoders_products_are_counted_exactly(case):
+    """As torch counts them forward, attention and heads of two and three rows apart: 2 of 6 FLOPs."""
+    encoder = same_encoder(encoder_reference(case))
+    ids, types, lengths = encoder_rows(2, 16)
+    places = torch.zeros(2, 5, dtype=torch.long)
+    with FlopCounterMode(display=False) as forward:
+        hidden = encoder(ids, types, lengths)
+        if encoder.head is not None:
+            encoder.predictions(hidden, places) @ encoder.head_weight.T
+        if encoder.pooler is not None:
+            encoder.pooled(hidden)
+    attention = 12 * 3 * 32 * 16
+    counted = encoder_train_flops_per_token(encoder.config, 16, 5) - attention
+    assert products(forward) == counted * ids.numel() / 3
+
+
+def test_bert_large_is_counted_as_the_field_counts_it():
+    """12 L h s (6 h + s) of a row, and the heads on top: 80 predictions through 30,522 rows, and a pooler."""
+    sizes = dict(catalog.preset("bert-large").config)
+    config = EncoderConfig.from_hf(sizes)
+    row = 12 * 24 * 1024 * 512 * (6 * 1024 + 512)
+    assert encoder_train_flops_per_token(replace(config, head="mlm", pooler=False), 512) == row / 512
+    heads = 6 * (80 * (1024**2 + 30522 * 1024) + 1024**2)
+    assert encoder_train_flops_per_token(config, 512, 80) == round((row + heads) / 512)
+    assert 1.0 < encoder_train_flops_per_token(config, 512, 80) * 512 / row < 1.02
