@@ -44,11 +44,9 @@ def _baseline(heldout: dict[str, Any]) -> str:
 
 def _share_lines(heldout: dict[str, Any]) -> list[str]:
     """Accuracies before and after and, of classes, F1 and who was taken for whom."""
-    lines = [
-        f"{title:<14} {_percent(heldout[f'{name}_before'])} before, {_percent(heldout[f'{name}_after'])} after"
-        for name, title in _SHARES.items()
-        if f"{name}_after" in heldout
-    ]
+    found = [name for name in _SHARES if f"{name}_after" in heldout]
+    pairs = ((name, *(_percent(heldout[f"{name}_{when}"]) for when in ("before", "after"))) for name in found)
+    lines = [f"{_SHARES[name]:<14} {before} before, {after} after" for name, before, after in pairs]
     if "confusion_matrix_after" not in heldout:
         return lines
     scores = ", ".join(f"{score:.3f}" for score in heldout["f1_after"])
