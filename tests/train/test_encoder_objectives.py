@@ -229,3 +229,32 @@ def evaluation_tokens():
 
 def test_a_recipe_names_its_objective():
     assert Recipe.model_fields["objective"].annotation.__args__ == tuple(OBJECTIVES)
+
+
+def losses_of(mesh, folder, keep):
+    job = encoder_job(
+        folder,
+        "classification",
+        mesh,
+        dropout=0.1,
+        training={"duration": "2 epochs", "global_batch_size": 4, "micro_batch_size": 2},
+        parallel={"data_parallel_size": mesh.data.size, "keep_global_batch": keep},
+    )
+    train(job)
+    records = list(read_records(folder / "run" / "metrics.jsonl"))
+    return [record["loss"] for record in records if record["kind"] == "train"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_two_copies_halve_the_steps_or_keep_the_losses(keep, tmp_path):
+    """Procedure C: 24 texts, two epochs; copies that each bring a whole batch make half as many updates."""
+    from kitae.parallel.mesh import Mesh
+
+    alone = losses_of(Mesh(), tmp_path / "one", keep)
+    (together, _) = run_ranks(2, losses_of, tmp_path / "two", keep)
+    assert len(alone) == 12
+    if keep:
+        assert together == pytest.approx(alone, abs=1e-5)
+    else:
+        assert len(together) == 6
+        assert together[0] != pytest.approx(alone[0], abs=1e-3)
