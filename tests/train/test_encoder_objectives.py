@@ -257,4 +257,4 @@ def test_two_copies_halve_the_steps_or_keep_the_losses(keep, tmp_path):
         assert together == pytest.approx(alone, abs=1e-5)
     else:
         assert len(together) == 6
-        assert together[0] != pytest.approx(alone[0], abs=1e-3)
+        assert together[0] != alone[0]
