@@ -87,7 +87,7 @@ def decide(source: Path, options: Options) -> tuple[Conversion, list[str]]:
         form, derived = _format(model.decoder_config, options)
         check_allowed(model.decoder_config, form)
         reasons += derived
-    dtype, said = _dtype(opened, model, options)
+    dtype, said = _dtype(model, options)
     optimizer = opened.optimizer() if opened.optimizer is not None and target == "kitae" else None
     conversion = Conversion(opened, model, target, dtype, form, bool(options.xser), optimizer)
     words = [*_optimizer_words(opened, conversion), *_tokenizer_words(opened, options)]
@@ -180,13 +180,13 @@ def _listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _dtype(opened: Opened, model: ModelFolder, options: Options) -> tuple[torch.dtype | None, str]:
+def _dtype(model: ModelFolder, options: Options) -> tuple[torch.dtype | None, str]:
     if options.dtype is not None:
         if options.dtype not in DTYPES:
             raise RecipeError(f"--dtype {options.dtype}: kitae writes {', '.join(DTYPES)}")
         dtype = DTYPES[options.dtype]
         return dtype, f"dtype {options.dtype}: as --dtype says"
-    held = {str(opened.source.tensors()[name].dtype).removeprefix("torch.") for name in model.names}
+    held = {str(model.source.tensors()[name].dtype).removeprefix("torch.") for name in model.names}
     return None, f"dtype {' and '.join(sorted(held))}: as in the source; --dtype changes it"
 
 

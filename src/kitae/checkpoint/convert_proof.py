@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kitae.checkpoint import encoder_proof
 from kitae.checkpoint.compare import SAYS, Compared, compare, summary
 from kitae.checkpoint.coverage import listed
 from kitae.checkpoint.layerwise import kitae_logits, require_stock_names, stock_logits
@@ -27,6 +28,7 @@ from kitae.checkpoint.proof import prove_folder
 from kitae.checkpoint.stock import stock_products
 from kitae.errors import ProofError
 from kitae.model.config import DecoderConfig
+from kitae.model.encoder_config import EncoderConfig
 
 if TYPE_CHECKING:
     from kitae.checkpoint.convert_targets import Conversion
@@ -78,6 +80,8 @@ def _read_back(conversion: Conversion, folder: Path) -> Opened:
 def _prove_logits(
     conversion: Conversion, back: Opened, folder: Path, report: Callable[[str], None]
 ) -> dict[str, Any]:
+    if isinstance(conversion.model.model_config, EncoderConfig):
+        return _prove_encoder(conversion, back, folder, report)
     model, config = conversion.model, conversion.model.decoder_config
     ours = Side(conversion.config, config, conversion.due, model.tied)
     assert back.config is not None
@@ -99,6 +103,41 @@ def _prove_logits(
     if conversion.target == "hf":
         proof["generated"] = _prove_stock(folder, ours, proof["prompts"], report)
     return proof
+
+
+def _prove_encoder(
+    conversion: Conversion, back: Opened, folder: Path, report: Callable[[str], None]
+) -> dict[str, Any]:
+    """Hidden states and logits of kitae with what was due, of transformers with what was written."""
+    config = conversion.model.model_config
+    assert isinstance(config, EncoderConfig)
+    assert back.config is not None
+    prompts = encoder_proof.fixed_prompts(config)
+    ours = encoder_proof.source_outputs(conversion.config, conversion.due, prompts)
+    with stock_products():
+        stock = encoder_proof.stock_from(back.config, back.source, torch.float32)
+        theirs = encoder_proof.stock_outputs(stock, prompts)
+    found, rounding = _by_prompt(ours, theirs), [0.0] * len(prompts)
+    if not _within(found, rounding, LIMIT):
+        exact = encoder_proof.stock_from(back.config, back.source, torch.float64)
+        rounding = _by_prompt(theirs, encoder_proof.stock_outputs(exact, prompts))
+    if not _within(found, rounding, LIMIT):
+        raise ProofError(_failure("kitae", found, rounding, LIMIT))
+    report(
+        f"proof: hidden states and logits of kitae differ from transformers' by at most {max(found):.1e} on "
+        f"{len(prompts)} prompts, in fp32"
+    )
+    if conversion.target == "hf":
+        prove_folder(folder, prompts)
+        report("proof: stock transformers loads the folder")
+    return {
+        "max_difference": max(found),
+        "differences": {"kitae": found},
+        "limit": LIMIT,
+        "rounding": rounding,
+        "prompts": prompts,
+        "transformers": importlib.metadata.version("transformers"),
+    }
 
 
 def _prove_stock(
@@ -180,7 +219,7 @@ def _kitae(side: Side) -> Logits:
     return lambda ids, positions: kitae_logits(side.decoder_config, side.source, side.tied, ids, positions)
 
 
-def _by_prompt(some: torch.Tensor, others: torch.Tensor) -> list[float]:
+def _by_prompt(some: Iterable[torch.Tensor], others: Iterable[torch.Tensor]) -> list[float]:
     return [
         (one.double() - other.double()).abs().max().item() for one, other in zip(some, others, strict=True)
     ]

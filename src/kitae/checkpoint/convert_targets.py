@@ -24,7 +24,8 @@ from kitae.checkpoint.opened import Opened, Optimizer
 from kitae.checkpoint.pipe import Selection, TensorInfo, TensorSource
 from kitae.checkpoint.replace import FolderInPlace
 from kitae.checkpoint.wrapped import Cast
-from kitae.model.families import FAMILIES
+from kitae.model.architecture import architecture_of
+from kitae.model.config import DecoderConfig
 from kitae.parallel.layout import ParameterLayout
 
 Target = Literal["hf", "kitae", "nxd"]
@@ -67,14 +68,16 @@ class Conversion:
     @property
     def config(self) -> dict[str, Any]:
         """config.json of the result: the source's, with the class that transformers needs."""
-        family = FAMILIES[self.model.decoder_config.model_type]
-        return {"architectures": [family.architecture], **self.model.config}
+        kind = architecture_of(self.model.model_config)
+        return {"architectures": [kind.class_name(self.model.model_config)], **self.model.config}
 
     @property
     def generation_config(self) -> dict[str, Any]:
-        """The source's, or what config.json says of it."""
+        """The source's, or what config.json says of it; nothing of an encoder."""
         if self.model.generation_config is not None:
             return dict(self.model.generation_config)
+        if not isinstance(self.model.model_config, DecoderConfig):
+            return {}
         names = ("bos_token_id", "eos_token_id", "pad_token_id")
         return {name: self.config[name] for name in names if self.config.get(name) is not None}
 
@@ -158,7 +161,7 @@ def _write_hf(conversion: Conversion, result: Result) -> None:
         result.source.tensors(),
         config=conversion.config,
         tokenizer_folder=result.tokenizer,
-        generation_config=conversion.generation_config,
+        generation_config=conversion.generation_config or None,
         making=result.making,
     ) as sink:
         go_on(result.source, sink, result.journal)

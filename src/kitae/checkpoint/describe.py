@@ -9,20 +9,20 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from kitae.checkpoint.hf_sink import HEAD
 from kitae.checkpoint.model_folder import EMBEDDING, ModelFolder
 from kitae.checkpoint.opened import Opened, Optimizer
-from kitae.checkpoint.pipe import TensorInfo
+from kitae.checkpoint.pipe import TensorInfo, TensorSource
 from kitae.errors import WeightsError
-from kitae.model.config import DecoderConfig
+from kitae.model.architecture import ModelConfig, architecture_of
+from kitae.model.encoder_config import EncoderConfig
 
 _UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 
 
 def describe(opened: Opened) -> dict[str, Any]:
     """Format, topology, parameters, dtypes, head, rope, vocabulary and step, as JSON values."""
-    tensors = opened.source.tensors()
     model, problem = _model(opened)
+    tensors = opened.source.tensors()
     optimizer, doubt = _optimizer(opened)
     facts: dict[str, Any] = {
         "path": str(opened.path),
@@ -31,14 +31,16 @@ def describe(opened: Opened) -> dict[str, Any]:
         "topology": asdict(opened.topology) if opened.topology else None,
         "files": len(opened.files),
         "tensors": len(tensors),
-        "parameters": _parameters(tensors, model),
+        "parameters": _parameters(model.source if model else opened.source, model),
         "bytes": sum(info.nbytes for info in tensors.values()),
         "dtypes": _dtypes(tensors),
         "head": _head(model, tensors),
+        "class": architecture_of(model.model_config).class_name(model.model_config) if model else None,
+        "labels": _labels(model),
         "config": opened.config_from if opened.config is not None else None,
-        "model": _shape(model.decoder_config) if model else None,
-        "rope": vars(model.decoder_config.rope) if model else None,
-        "vocabulary": _vocabulary(opened, tensors),
+        "model": _shape(model.model_config) if model else None,
+        "rope": _rope(model),
+        "vocabulary": _vocabulary(opened, model),
         "step": optimizer.step if optimizer else opened.step,
         "optimizer": _kinds(optimizer),
         "notes": [*(model.notes if model else opened.notes), *filter(None, (problem, doubt))],
@@ -55,7 +57,9 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
         "parameters": f"{_short(facts['parameters'])} ({facts['parameters']:,}), {facts['tensors']} tensors",
         "dtypes": ", ".join(f"{name} ({count} tensors)" for name, count in facts["dtypes"].items()),
         "size": f"{facts['bytes']:,} bytes",
+        "class": facts["class"],
         "head": facts["head"],
+        "labels": ", ".join(facts["labels"] or ()),
         "rope": _rope_text(facts["rope"]),
         "vocabulary": _vocabulary_text(facts["vocabulary"]),
         "step": None if facts["step"] is None else str(facts["step"]),
@@ -89,7 +93,8 @@ def _kinds(optimizer: Optimizer | None) -> list[str]:
     return [*optimizer.moments, *(["fp32 masters"] if optimizer.masters is not None else [])]
 
 
-def _parameters(tensors: Mapping[str, TensorInfo], model: ModelFolder | None) -> int:
+def _parameters(source: TensorSource, model: ModelFolder | None) -> int:
+    tensors = source.tensors()
     names = model.names if model else tensors
     return sum(prod(tensors[name].shape) for name in names)
 
@@ -103,29 +108,47 @@ def _dtypes(tensors: Mapping[str, TensorInfo]) -> dict[str, int]:
 
 
 def _head(model: ModelFolder | None, tensors: Mapping[str, TensorInfo]) -> str | None:
-    if model is None:
+    head = architecture_of(model.model_config).head(model.model_config) if model else None
+    if model is None or head is None:
         return None
     if not model.tied:
         return "untied"
-    return "tied to the embedding" + (", stored twice" if HEAD in tensors else "")
+    return "tied to the embedding" + (", stored twice" if head in tensors else "")
 
 
-def _shape(config: DecoderConfig) -> dict[str, Any]:
+def _labels(model: ModelFolder | None) -> list[str] | None:
+    """Names of a classifier's classes, by number."""
+    if model is None or not isinstance(model.model_config, EncoderConfig):
+        return None
+    if model.model_config.head != "classification":
+        return None
+    names = model.config.get("id2label") or {}
+    return [str(names.get(str(one), f"LABEL_{one}")) for one in range(model.model_config.num_labels)]
+
+
+def _rope(model: ModelFolder | None) -> dict[str, Any] | None:
+    rope = getattr(model.model_config, "rope", None) if model else None
+    return None if rope is None else vars(rope)
+
+
+def _shape(config: ModelConfig) -> dict[str, Any]:
     return {
         "model_type": config.model_type,
         "layers": config.num_layers,
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
         "heads": config.num_heads,
-        "kv_heads": config.num_kv_heads,
+        "kv_heads": getattr(config, "num_kv_heads", config.num_heads),
         "head_dim": config.head_dim,
         "max_position_embeddings": config.max_position_embeddings,
     }
 
 
-def _vocabulary(opened: Opened, tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:
+def _vocabulary(opened: Opened, model: ModelFolder | None) -> dict[str, Any]:
+    name = architecture_of(model.model_config).embedding(model.model_config) if model else EMBEDDING
+    tensors = (model or opened).source.tensors()
     return {
-        "rows": tensors[EMBEDDING].shape[0] if EMBEDDING in tensors else None,
+        "rows": tensors[name].shape[0] if name in tensors else None,
         "tokenizer": _tokenizer_size(opened),
     }
 
