@@ -180,9 +180,6 @@ def fill_model(model: Model, source: TensorSource) -> None:
         fill(source, sink)
 
 
-fill_decoder = fill_model
-
-
 def full_shapes(config: ModelConfig, tied: bool) -> dict[str, Shape]:
     """Name and shape of every full tensor of a model."""
     layouts = table_of(config, tied)(1, 0)
