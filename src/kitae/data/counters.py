@@ -47,14 +47,12 @@ class Stream:
     """A sequence of draws, one after the other, for code that cannot draw them at once."""
 
     def __init__(self, key: int, number: int) -> None:
-        self._state = int(mixed(np.array([(key + number * int(_STEP)) % 2**64], np.uint64))[0])
+        self._state = _mixed_one((key + (number + 1) * int(_STEP)) & _MASK)
 
     def bits(self) -> int:
         """64 random bits."""
-        self._state = value = (self._state + int(_STEP)) & _MASK
-        value = (value ^ value >> 30) * int(_FIRST) & _MASK
-        value = (value ^ value >> 27) * int(_SECOND) & _MASK
-        return value ^ value >> 31
+        self._state = (self._state + int(_STEP)) & _MASK
+        return _mixed_one(self._state)
 
     def uniform(self) -> float:
         """A number from 0 up to, not including, 1."""
@@ -66,3 +64,9 @@ class Stream:
 
 
 _MASK = (1 << 64) - 1
+
+
+def _mixed_one(value: int) -> int:
+    value = (value ^ value >> 30) * int(_FIRST) & _MASK
+    value = (value ^ value >> 27) * int(_SECOND) & _MASK
+    return value ^ value >> 31

@@ -91,6 +91,14 @@ class MaskedData:
         packed = self._files["starts.bin"][numbers]
         return np.unpackbits(packed, axis=1, count=self.sequence_length).view(np.bool_)
 
+    def ordinary(self, numbers: Sequence[int] | IntArray) -> NDArray[np.bool_]:
+        """[B, S] what may be hidden: neither padding nor special; only for rows whose masks are drawn."""
+        assert self.meta.hiding is not None, "the rows came with their masks"
+        ids, lengths = self._files["ids.bin"][numbers], self._files["rows.bin"][numbers, 0]
+        real = np.arange(self.sequence_length) < lengths[:, None]
+        found: NDArray[np.bool_] = real & ~np.isin(ids, self.meta.hiding.special_ids)
+        return found
+
     def originals(self, number: int) -> IntArray:
         """[S] the ids of a row before anything was hidden."""
         ids: IntArray = self._files["ids.bin"][number].astype(np.int64)
