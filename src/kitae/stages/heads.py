@@ -25,7 +25,11 @@ def target_identity(job: Job) -> dict[str, object]:
     """What beside the start decides which heads an encoder gets, and how missing ones are drawn."""
     if job.recipe.objective == "causal-lm":
         return {}
-    return {"objective": job.recipe.objective, **head_options(job), "seed": job.recipe.seed}
+    labels = job.recipe.data.labels
+    # The classes that the text names are known once it is prepared; the key has to be the same before.
+    named = labels is None or labels.class_names is not None
+    heads = head_options(job) if named else {"text": job.data_key}
+    return {"objective": job.recipe.objective, **heads, "seed": job.recipe.seed}
 
 
 def head_options(job: Job) -> dict[str, Any]:
