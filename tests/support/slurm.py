@@ -1,4 +1,4 @@
-"""A real Slurm on this host: a controller and any number of nodes, static or coming and going as cloud nodes do.
+"""A real Slurm on this host: a controller and nodes, static or coming and going as cloud nodes do.
 
 Every cluster has its own folder, key, ports and daemons, so that several can be up at once. The daemons are
 children that end with this process; nodes that the controller resumes are found by their pid files.
@@ -72,12 +72,8 @@ class Slurm:
 
     def run(self, *words: str | Path) -> str:
         """Run a program of Slurm's; its output."""
-        done = subprocess.run(
-            [str(word) for word in words],
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-        )
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run([*map(str, words)], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{words}: {done.stderr}{done.stdout}"
         return done.stdout
 
