@@ -20,7 +20,14 @@ from kitae.errors import KitaeError, StoppedError, StorageError
 from kitae.launch.failure import RankBugError
 
 # Each module has a `register(app)`. They import nothing heavy at the top: `--help` reads them all.
-_VERB_MODULES = ("run_verbs", "model_verbs", "weights_verbs", "recipe_verbs")
+_VERB_MODULES = (
+    "run_verbs",
+    "model_verbs",
+    "classify_verbs",
+    "weights_verbs",
+    "recipe_verbs",
+    "doctor_verbs",
+)
 
 _INTERRUPTED, _BROKEN_PIPE, _BUG = 130, 141, 70
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]

@@ -48,6 +48,10 @@ class Encoded:
     digests: list[bytes]
     """[N] hash of each text or pair: equal ones, equal hashes."""
 
+    def column(self, name: str) -> NDArray[np.int64]:
+        """[N] one of `COUNTS`."""
+        return np.asarray(self.counts[:, COUNTS.index(name)])
+
     def select(self, chosen: NDArray[np.bool_]) -> Encoded:
         """The texts for which `chosen` [N] is true."""
         return Encoded(

@@ -1,0 +1,35 @@
+"""The table of checks. A new one is a function that yields findings, and a row here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kitae.doctor import machine, vocabulary
+from kitae.doctor.finding import Check, Finding, Patient
+from kitae.errors import KitaeError
+
+CHECKS: dict[str, Check] = {
+    "python": machine.python,
+    "packages": machine.packages,
+    "extras": machine.extras,
+    "backend": machine.backend,
+    "cache": machine.disk,
+    "tokenizer": vocabulary.tokenizer,
+    "embedding": vocabulary.embedding,
+    "dictionary": vocabulary.dictionary,
+    "vocabulary": vocabulary.vocabulary,
+    "dictionary of the vocabulary": vocabulary.same_dictionary,
+}
+"""What is looked at, in this order."""
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    """Every finding of every check; what is in a check's way is a finding, told once."""
+    told: set[str] = set()
+    for name, check in CHECKS.items():
+        try:
+            yield from check(patient)
+        except (KitaeError, ImportError, OSError) as error:
+            if str(error) not in told:
+                told.add(str(error))
+                yield Finding("fail", name, str(error))

@@ -1,0 +1,69 @@
+"""What `kitae doctor` looks at: the tokenizer, text and model behind a recipe, a run or a folder."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from kitae.catalog.hf_files import TOKENIZER_FILES
+from kitae.data.documents import Tally
+from kitae.data.sources import open_source
+from kitae.doctor.finding import Patient
+from kitae.errors import RecipeError
+from kitae.stages.files import read_json
+from kitae.stages.job import Job, cache_folder, open_job
+
+SAMPLE_DOCUMENTS = 1000
+SAMPLE_CHARS = 100_000
+"""So much of a text tells what it is like."""
+
+
+def patient_of(subject: Path | None, changes: Sequence[str] = (), dictionary: str | None = None) -> Patient:
+    """What there is behind a path; without one, the machine alone. Raises `RecipeError`."""
+    if subject is None:
+        return Patient(cache_folder())
+    if subject.is_dir() and not (subject / "recipe.yaml").is_file():
+        return _folder(subject, dictionary)
+    if dictionary is not None:
+        raise RecipeError("--dictionary is for a folder; a recipe has data.tokenizer.dictionary (--set)")
+    return _recipe(open_job(subject, changes, report=lambda line: None))
+
+
+def _folder(folder: Path, dictionary: str | None) -> Patient:
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise RecipeError(f"{folder}: neither a run nor the folder of a tokenizer or model")
+    return Patient(cache_folder(), folder, dictionary, _rows(folder))
+
+
+def _recipe(job: Job) -> Patient:
+    folder = job.tokenizer_folder
+    model = job.model_folder
+    return Patient(
+        job.cache,
+        folder,
+        job.recipe.data.dictionary,
+        None if model is None else _rows(model),
+        lambda: _beginning(job),
+    )
+
+
+def _rows(folder: Path) -> int | None:
+    rows = read_json(folder / "config.json").get("vocab_size")
+    return rows if isinstance(rows, int) else None
+
+
+def _beginning(job: Job) -> list[str]:
+    """The first documents of the training text, up to a number of characters."""
+    data = job.recipe.data
+    sources = (open_source(source, job.base) for source in data.train)
+    tally = Tally("skip")
+    documents = itertools.chain.from_iterable(source.documents(tally) for source in sources)
+    texts: list[str] = []
+    room = SAMPLE_CHARS
+    for document in itertools.islice(documents, SAMPLE_DOCUMENTS):
+        texts.append(document.text[:room])
+        room -= len(texts[-1])
+        if room <= 0:
+            break
+    return texts

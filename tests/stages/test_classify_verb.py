@@ -1,0 +1,126 @@
+import json
+
+import pytest
+import torch
+from classifier_case import write_classifier, write_japanese_classifier, write_texts
+from japanese_case import linked_dictionary, write_japanese
+from job_case import kitae
+from transformers import BertForSequenceClassification, BertJapaneseTokenizer, pipeline
+
+TEXTS = ["the good book", "a bad bad film.", "not very unwanted " * 9]
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory):
+    return write_classifier(tmp_path_factory.mktemp("english"))
+
+
+def lines(capsys):
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_labels_and_scores_are_those_of_the_pipeline(english, capsys):
+    options = [word for text in TEXTS for word in ("--text", text)]
+    assert kitae("classify", english, *options, "--json", "--batch-size", "2") == 0
+    found = lines(capsys)
+    stock = pipeline("text-classification", model=str(english))(TEXTS)
+    assert [one["label"] for one in found] == [one["label"] for one in stock]
+    for ours, theirs in zip(found, stock, strict=True):
+        assert ours["score"] == pytest.approx(theirs["score"], abs=1e-5)
+        assert sum(ours["scores"].values()) == pytest.approx(1, abs=1e-5)
+        assert set(ours["scores"]) == {"negative", "positive"}
+    assert [one["text"] for one in found] == TEXTS
+
+
+def test_lines_for_people(english, capsys):
+    assert kitae("classify", english, "--text", "good\n\tbook") == 0
+    label, score, text = capsys.readouterr().out.rstrip("\n").split("\t")
+    assert label in ("negative", "positive")
+    assert 0.5 <= float(score) <= 1
+    assert text == "good book"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_texts_of_a_file(english, tmp_path, capsys, name):
+    texts = ["good book", "bad film"]
+    write_texts(tmp_path / "a.jsonl", texts)
+    (tmp_path / "a.txt").write_text("good book\n\nbad film\n")
+    (tmp_path / "a.csv").write_text("id,text\n1,good book\n2,bad film\n")
+    assert kitae("classify", english, "--file", tmp_path / name, "--json") == 0
+    found = lines(capsys)
+    assert [one["text"] for one in found] == texts
+    assert found[1]["where"].endswith({"a.txt": ":3", "a.jsonl": ":2", "a.csv": ":3"}[name])
+
+
+def test_pairs(english, capsys):
+    assert kitae("classify", english, "--text", "good", "--text-pair", "bad film", "--json") == 0
+    (found,) = lines(capsys)
+    stock = pipeline("text-classification", model=str(english))({"text": "good", "text_pair": "bad film"})
+    assert found["scores"][stock["label"]] == pytest.approx(stock["score"], abs=1e-5)
+
+
+def test_pairs_of_a_file(english, tmp_path, capsys):
+    (tmp_path / "p.csv").write_text("a,b\ngood,bad film\n")
+    assert kitae("classify", english, "--text", "good", "--text-pair", "bad film", "--json") == 0
+    (one,) = lines(capsys)
+    fields = ("--text-field", "a", "--text-pair-field", "b")
+    assert kitae("classify", english, "--file", tmp_path / "p.csv", *fields, "--json") == 0
+    (other,) = lines(capsys)
+    assert one["scores"] == other["scores"]
+
+
+def test_a_long_text_is_cut_and_said(english, capsys):
+    assert kitae("classify", english, "--text", "good " * 300, "--json") == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out)["cut_tokens"] == 300 - 158
+    assert output.err == "1 texts were longer than the model reads: their ends were cut off\n"
+
+
+def test_japanese_as_transformers_reads_it(tmp_path, capsys):
+    folder = write_japanese_classifier(tmp_path / "ja")
+    texts = ["この映画は面白かった。", "料理は冷めていた。"]
+    assert kitae("classify", folder, "--text", texts[0], "--text", texts[1], "--json") == 0
+    stock = BertForSequenceClassification.from_pretrained(folder)
+    given = BertJapaneseTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        expected = stock(**given).logits.softmax(-1).tolist()
+    for found, shares in zip(lines(capsys), expected, strict=True):
+        assert list(found["scores"].values()) == pytest.approx(shares, abs=1e-5)
+
+
+def test_a_dictionary_that_lies_elsewhere_now(tmp_path, capsys):
+    folder = write_japanese_classifier(tmp_path / "ja")
+    write_japanese(folder, mecab_kwargs={"mecab_dic": None, "mecab_option": "-d /gone -r /dev/null"})
+    assert kitae("classify", folder, "--text", "今日") == 3
+    assert "/gone: not a compiled MeCab dictionary" in capsys.readouterr().err
+    here = linked_dictionary(tmp_path / "my dictionary")
+    assert kitae("classify", folder, "--text", "今日", "--dictionary", here) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, "give the texts with --text, or a file of them with --file, and not both"),
+        (["--text", "a", "--file", "b"], 2, "and not both"),
+        (["--text", "a", "--text-pair", "b", "--text-pair", "c"], 2, "--text-pair: 2 for 1 texts"),
+        (["--text", " "], 3, "--text: a text is blank"),
+        (["--file", "nothere.txt"], 3, "nothere.txt: no such file or folder"),
+    ],
+)
+def test_what_makes_no_sense(english, capsys, words, code, message):
+    assert kitae("classify", english, *words) == code
+    assert message in capsys.readouterr().err
+
+
+def test_a_path_that_holds_no_classifier(tmp_path, capsys):
+    assert kitae("classify", tmp_path / "nothere", "--text", "a") == 4
+    assert "is no folder; give a run, a checkpoint or a Hugging Face folder" in capsys.readouterr().err
+    masked = write_classifier(tmp_path / "masked", "mlm")
+    assert kitae("classify", masked, "--text", "a") == 4
+    assert "BertForMaskedLM gives no labels; give a model that was trained with" in capsys.readouterr().err
+
+
+def test_a_tokenizer_of_another_model(tmp_path, capsys):
+    folder = write_classifier(tmp_path / "small", vocab_size=20)
+    assert kitae("classify", folder, "--text", "good z") == 3
+    assert "but the embedding has 20 rows" in capsys.readouterr().err
