@@ -10,6 +10,7 @@ from typing import Protocol
 from kitae.data.arrow import read_arrow, read_parquet
 from kitae.data.delimited import read_delimited
 from kitae.data.documents import Document, Fields, Tally
+from kitae.data.hdf5_rows import read_text_of_shard
 from kitae.data.lines import COMPRESSIONS
 from kitae.data.readers import read_jsonl, read_text
 from kitae.recipe.sources import SourceConfig
@@ -33,6 +34,8 @@ class Format:
     suffixes: tuple[str, ...]
     options: tuple[str, ...]
     compressible: bool = False
+    when_named: bool = False
+    """In a folder, such files are only read when the recipe names the format."""
 
 
 FORMATS: dict[str, Format] = {
@@ -41,6 +44,7 @@ FORMATS: dict[str, Format] = {
     "csv": Format(read_delimited, (".csv", ".tsv"), ("text_field",), compressible=True),
     "parquet": Format(read_parquet, (".parquet",), ("text_field",)),
     "datasets": Format(read_arrow, (".arrow",), ("text_field",)),
+    "hdf5": Format(read_text_of_shard, (".hdf5", ".h5"), (), when_named=True),
 }
 
 

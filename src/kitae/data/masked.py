@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kitae.data.hdf5_build import ShardBuilder
 from kitae.data.masked_build import MaskedBuilder, masking_of
 from kitae.data.masked_data import MaskedData
 from kitae.data.masked_pack import FORMAT
 from kitae.data.normalise import unicode_version
 from kitae.data.preparation import Advance, Builder, Job
-from kitae.data.sources import Sources
+from kitae.data.sources import FileSource, Sources
 from kitae.data.word_tokenizer import WordTokenizer, load_tokenizer
 from kitae.errors import DataError
 from kitae.recipe.sources import DataConfig
@@ -19,27 +20,47 @@ SENTENCE_RULES = 1
 """Raised when the same text is split into other sentences, or its sentences go into other rows."""
 
 
+def are_shards(sources: Sources) -> bool:
+    """Whether the sources are HDF5 shards, not text; raises `DataError` where they are both."""
+    kinds = {
+        kind
+        for source in (*sources.train, *sources.heldout)
+        for kind in ({file.format for file in source.files} if isinstance(source, FileSource) else {"hub"})
+    }
+    if "hdf5" in kinds and len(kinds) > 1:
+        raise DataError(
+            "data: some sources are HDF5 shards of rows and others are text; give one kind "
+            "(format: hdf5 picks the shards of a folder)"
+        )
+    return kinds == {"hdf5"}
+
+
 class MaskedText:
     """Rows of sentences with words to predict."""
 
     def options(self, config: DataConfig, sources: Sources) -> dict[str, Any]:
-        """The section `masking`, and how documents become tokens."""
+        """The section `masking`, and how documents become tokens; of shards, only what their rows must be."""
         masking = masking_of(config)
+        most = masking.predictions(config.sequence_length)
+        common = {"sequence_length": config.sequence_length, "on_bad_line": config.on_bad_line}
+        if are_shards(sources):
+            return {**common, "max_predictions": most, "next_sentence": masking.next_sentence}
         return {
-            "sequence_length": config.sequence_length,
+            **common,
             "normalisation": config.normalisation,
             "unicode": unicode_version(config.normalisation),
-            "on_bad_line": config.on_bad_line,
             **masking.model_dump(),
-            "max_predictions": masking.predictions(config.sequence_length),
+            "max_predictions": most,
         }
 
     def key_parts(self, config: DataConfig, sources: Sources, seed: int) -> dict[str, Any]:
         """Everything that a row depends on, masks included: the folder can be read without the recipe."""
+        fraction = config.heldout.fraction if config.heldout else None
+        drawn = fraction is not None or not are_shards(sources)
         return {
             "objective": "masked-lm",
             "format": [FORMAT, SENTENCE_RULES],
-            "draw": [config.heldout.fraction if config.heldout else None, seed],
+            "draw": [fraction, seed] if drawn else None,
             "options": self.options(config, sources),
         }
 
@@ -48,8 +69,8 @@ class MaskedText:
         return load_tokenizer(folder, config.dictionary)
 
     def builder(self, job: Job, folder: Path, advance: Advance) -> Builder:
-        """Writes rows of sentences."""
-        return MaskedBuilder(job, folder, advance)
+        """Writes rows of sentences, or those of shards."""
+        return (ShardBuilder if are_shards(job.sources) else MaskedBuilder)(job, folder, advance)
 
     def open(self, folder: Path, embedding_rows: int) -> MaskedData:
         """A split; raises `DataError` where a random token could be one that the model does not know."""

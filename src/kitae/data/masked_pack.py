@@ -76,6 +76,10 @@ class RawRows:
     labels: IntArray | None = None
     """[n, P]."""
 
+    def select(self, chosen: NDArray[np.bool_]) -> RawRows:
+        """The rows for which `chosen` [n] is true."""
+        return RawRows(*(None if value is None else value[chosen] for value in vars(self).values()))  # type: ignore[arg-type]
+
     def columns(self) -> dict[str, NDArray[Any]]:
         """What goes into each file."""
         named = {"ids.bin": self.ids, "rows.bin": self.shape}

@@ -212,7 +212,7 @@ def _in_folder(folder: Path, config: SourceConfig) -> Sequence[tuple[Path, str]]
             raise DataError(_missing(path, str(path)))
         if (
             kind
-            and kind == (kind if config.format == "auto" else config.format)
+            and (kind == config.format or (config.format == "auto" and not FORMATS[kind].when_named))
             and path.is_file()
             and not hidden
         ):

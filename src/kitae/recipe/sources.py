@@ -129,7 +129,7 @@ class SourceConfig(Section):
     """Branch, tag or commit of the Hub data set."""
     split: NonEmpty = "train"
     """Split of a Hub data set or of a saved `datasets` folder."""
-    format: Literal["auto", "text", "jsonl", "csv", "parquet", "datasets"] = "auto"
+    format: Literal["auto", "text", "jsonl", "csv", "parquet", "datasets", "hdf5"] = "auto"
     """Kind of the files; auto goes by their endings."""
     text_field: NonEmpty = "text"
     """Field or column that holds the document."""
