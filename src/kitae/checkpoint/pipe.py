@@ -13,8 +13,9 @@ import torch
 from kitae.parallel.layout import Box, Shape
 
 _Sink = TypeVar("_Sink", bound="ScopedSink")
-BLOCK_BYTES = 32 << 20
-"""How much of a tensor is held at once where a part of it will do."""
+BLOCK_BYTES = 16 << 20
+"""How much of a tensor is held at once where a part of it will do. From 32 MiB on, glibc gives each block new
+pages: reading and writing then took 1.3 times the time of the CPU."""
 
 
 @dataclass(frozen=True)
