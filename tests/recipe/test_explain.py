@@ -28,7 +28,8 @@ def test_no_field_of_the_schema_is_left_out(write):
     rows = rows_of(write(), ["sample.prompt=Once", "data.heldout={sources: [{path: c}]}", PHASES])
     labelled = rows_of(write(), ["objective=classification", "data.labels={}"])
     masked = rows_of(write(), ["objective=masked-lm", "data.masking={}"])
-    shown = {path.replace(".0.", "[].") for path in (*rows, *labelled, *masked)}
+    range_of_nodes = rows_of(write(), ["target.kind=slurm", "target.nodes={min: 2, max: 4}"])
+    shown = {path.replace(".0.", "[].") for path in (*rows, *labelled, *masked, *range_of_nodes)}
     leaves = {
         path
         for path, _ in all_fields()

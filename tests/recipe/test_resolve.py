@@ -54,7 +54,8 @@ def test_given_values_are_no_choices(write):
         "parallel={data_parallel_size: 1, zero1: false}",
     ]
     resolved = resolve(load_recipe(write(), flags).recipe, backend="cpu")
-    assert set(choices_of(resolved)) == {"data.eos", "data.workers", "export.dtype"}
+    open_ones = {"data.eos", "data.workers", "export.dtype", "target.processes_per_node"}
+    assert set(choices_of(resolved)) == open_ones
     assert resolved.recipe.evaluation.micro_batch_size == 3
 
 

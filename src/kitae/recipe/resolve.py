@@ -36,7 +36,7 @@ class Machine:
 
     backend: str
     devices: int
-    """How many devices of that backend there are."""
+    """How many devices of that backend there are; of each node, where there are several."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ def resolve(recipe: Recipe, *, backend: str, devices: int = 1) -> ResolvedRecipe
             value, reason = choose(recipe, Machine(backend, devices))
             choices.append(Choice(path, value, reason))
             recipe = _replace(recipe, path.split("."), value)
+    _world_size(recipe)
     if recipe.phases:
         recipe = recipe.model_copy(update={"phases": _phases(given, backend, devices)})
     return ResolvedRecipe(recipe, tuple(choices), tuple(warnings_of(recipe)))
@@ -136,6 +137,8 @@ def _rows_of_copy(rows: int, copies: int) -> str:
 
 
 def _data_parallel(recipe: Recipe, machine: Machine) -> tuple[int, str]:
+    if recipe.target.most > 1 or recipe.target.processes_per_node != "auto":
+        return _copies_on_nodes(recipe, machine)
     if machine.backend == "cpu":
         return 1, "one process uses all cores of a CPU"
     most = max(1, machine.devices // recipe.parallel.tensor_parallel_size)
@@ -143,6 +146,68 @@ def _data_parallel(recipe: Recipe, machine: Machine) -> tuple[int, str]:
     allowed = _divisors(rows) if recipe.parallel.keep_global_batch else range(most, 0, -1)
     copies = next(size for size in allowed if size <= most)
     return copies, f"{machine.devices} devices, {recipe.parallel.tensor_parallel_size} for each copy"
+
+
+def _copies_on_nodes(recipe: Recipe, machine: Machine) -> tuple[int, str]:
+    """All processes of all nodes have work: their number follows from the target."""
+    tp_size, processes = recipe.parallel.tensor_parallel_size, _processes(recipe, machine)
+    nodes = usable_nodes(recipe, recipe.target.most, machine)
+    reason = f"nodes ({nodes}) x processes on each ({processes}) / {tp_size} for each copy"
+    return nodes * processes // tp_size, reason
+
+
+def _processes(recipe: Recipe, machine: Machine) -> int:
+    """Of each node."""
+    given = recipe.target.processes_per_node
+    return given if given != "auto" else 1 if machine.backend == "cpu" else machine.devices
+
+
+def usable_nodes(recipe: Recipe, available: int, machine: Machine) -> int:
+    """How many of so many nodes share the work evenly. `RecipeError` when there are too few for that."""
+    target, processes = recipe.target, _processes(recipe, machine)
+    highest = max(available, target.most)
+    fitting = [nodes for nodes in range(1, highest + 1) if _fits(recipe, nodes * processes)]
+    usable = [nodes for nodes in fitting if target.least <= nodes <= available]
+    if usable:
+        return usable[-1]
+    rows, tp_size = recipe.training.global_batch_size, recipe.parallel.tensor_parallel_size
+    raise RecipeError(
+        f"target.nodes: with {processes} processes on each, {tp_size} for a copy of the model, {available} "
+        f"cannot share training.global_batch_size ({rows}) evenly; up to {highest} nodes, "
+        f"{', '.join(map(str, fitting)) or 'none'} can"
+    )
+
+
+def _fits(recipe: Recipe, processes: int) -> bool:
+    copies, rest = divmod(processes, recipe.parallel.tensor_parallel_size)
+    if rest or not copies:
+        return False
+    return not recipe.parallel.keep_global_batch or recipe.training.global_batch_size % copies == 0
+
+
+def _processes_per_node(recipe: Recipe, machine: Machine) -> tuple[int | str, str]:
+    if recipe.target.kind == "local":
+        return "auto", "as many as parallel needs"
+    nodes, processes = recipe.target.most, _world_size(recipe)
+    return processes // nodes, f"{processes} in all, on {nodes} {'node' if nodes == 1 else 'nodes'}"
+
+
+def _world_size(recipe: Recipe) -> int:
+    """Processes of all nodes. Raises `RecipeError` when those cannot have equally many."""
+    parallel, target = recipe.parallel, recipe.target
+    assert parallel.data_parallel_size != "auto", "chosen before"
+    processes = parallel.data_parallel_size * parallel.tensor_parallel_size
+    if target.processes_per_node not in ("auto", processes / target.most):
+        raise RecipeError(
+            f"target.processes_per_node: {target.most} x {target.processes_per_node} are not the {processes} "
+            "processes that parallel asks for (data_parallel_size x tensor_parallel_size); change one of them"
+        )
+    if processes % target.most:
+        raise RecipeError(
+            f"target.nodes: {processes} processes (data_parallel_size x tensor_parallel_size) cannot be "
+            f"shared out to {target.most} nodes evenly; change one of them"
+        )
+    return processes
 
 
 def _zero1(recipe: Recipe, machine: Machine) -> tuple[bool, str]:
@@ -196,6 +261,7 @@ _AUTOMATIC: dict[str, Callable[[Recipe, Machine], tuple[Any, str]]] = {
     "data.workers": _workers,
     "training.precision": _precision,
     "parallel.data_parallel_size": _data_parallel,
+    "target.processes_per_node": _processes_per_node,
     "parallel.zero1": _zero1,
     "training.micro_batch_size": _micro_batch,
     "evaluation.micro_batch_size": _evaluation_micro_batch,

@@ -10,6 +10,7 @@ from kitae.recipe.base import FieldError, NonEmpty, Section
 from kitae.recipe.parallel import ParallelConfig
 from kitae.recipe.phases import PhaseConfig
 from kitae.recipe.sources import DataConfig, ModelConfig
+from kitae.recipe.target import TargetConfig
 from kitae.recipe.training import (
     CheckpointConfig,
     EvaluationConfig,
@@ -65,6 +66,8 @@ class Recipe(Section):
     """A text continued before and after the training; null continues none."""
     tensorboard: TensorBoardConfig = TensorBoardConfig()
     """Scalars for TensorBoard."""
+    target: TargetConfig = TargetConfig()
+    """Where it runs."""
 
     @model_validator(mode="after")
     def _validate(self) -> Recipe:
@@ -86,6 +89,7 @@ class Recipe(Section):
             )
         self._check_objective()
         self._check_copies()
+        self._check_nodes()
         self._check_phases()
 
     def _check_objective(self) -> None:
@@ -128,6 +132,19 @@ class Recipe(Section):
             raise FieldError(
                 "parallel.data_parallel_size",
                 f"training.global_batch_size ({rows}) is not a multiple of {what}; change one of them",
+            )
+
+    def _check_nodes(self) -> None:
+        if self.target.least == self.target.most:
+            return
+        if self.parallel.data_parallel_size != "auto":
+            raise FieldError(
+                "parallel.data_parallel_size",
+                "must be auto where target.nodes is a range: the copies follow from the nodes that there are",
+            )
+        if not self.parallel.keep_global_batch:
+            raise FieldError(
+                "target.nodes", "fewer nodes must not learn otherwise; set parallel.keep_global_batch to true"
             )
 
 

@@ -9,6 +9,7 @@ from kitae.recipe.model_shape import preset_shape
 from kitae.recipe.parallel import ParallelConfig
 from kitae.recipe.schema import Recipe
 from kitae.recipe.sources import DataConfig, SourceConfig
+from kitae.recipe.target import TargetConfig, seconds_of
 from kitae.recipe.training import CheckpointConfig, EvaluationConfig, ScheduleConfig
 
 _HELDOUT = "has no effect without data.heldout: there is nothing to evaluate on"
@@ -118,6 +119,25 @@ def _dropout(recipe: Recipe) -> Iterator[str]:
         yield "training.dropout: has no effect on decoders, which have no such layers"
 
 
+_OF_JOBS = (
+    *("partition", "account", "qos", "reservation", "constraint", "gres", "time_limit", "extra", "setup"),
+    *("exclusive", "signal_before_s", "max_attempts", "wait_limit", "price_per_node_hour"),
+)
+
+
+def _target(recipe: Recipe) -> Iterator[str]:
+    target = recipe.target
+    unused = {"local": (*_OF_JOBS, "host", "folder"), "slurm": ("host", "folder"), "ssh": ()}[target.kind]
+    for name in unused:
+        if getattr(target, name) != TargetConfig.model_fields[name].get_default():
+            yield f"target.{name}: has no effect with target.kind {target.kind}"
+    if target.time_limit is not None and seconds_of(target.time_limit) <= target.signal_before_s:
+        yield (
+            f"target.signal_before_s: {target.signal_before_s} s leave nothing of the time limit "
+            f"({target.time_limit}) to train in"
+        )
+
+
 _CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
     _heldout,
     _intervals,
@@ -127,4 +147,5 @@ _CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
     _positions,
     _parallel,
     _dropout,
+    _target,
 )
