@@ -113,6 +113,7 @@ def test_what_is_left_out_is_counted_in_the_card(go, write_records):
     assert split["rows"] == split["documents"] == 9
     assert split["padding"] == 9 * 8 - split["tokens"]
     assert "train: 9 texts (negative 4 (44.4%), positive 5 (55.6%))" in "\n".join(said)
+    assert "3 texts were left out for their label (3: 2, (none): 1)" in said
     assert "special tokens stand 1 times inside the texts of train" in card["warnings"]
 
 

@@ -71,9 +71,10 @@ def inspect(
     card: Annotated[bool, typer.Option(help="Show the data card.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Look at packed rows as the model gets them: ids, tokens, targets, masks; and at the data card."""
+    """Look at rows as the model gets them: ids, tokens, targets, masks, labels; and at the data card."""
     from kitae.data.inspect import render
     from kitae.errors import RecipeError
+    from kitae.stages.heads import tokenizer_of
     from kitae.stages.job import open_job
     from kitae.stages.training import prepared
 
@@ -82,7 +83,8 @@ def inspect(
     except ValueError:
         raise RecipeError(f"--rows: {rows!r} is not a list of row numbers; write it as 0,5,7") from None
     job = open_job(recipe, changes, report=_to_stderr)
-    print(render(prepared(job).folder, job.tokenizer, numbers, split=split, as_json=as_json, card=card))
+    tokenizer = tokenizer_of(job)
+    print(render(prepared(job).folder, tokenizer, numbers, split=split, as_json=as_json, card=card))
 
 
 def _to_stderr(line: str) -> None:

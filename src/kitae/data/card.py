@@ -107,6 +107,10 @@ def drops(card: dict[str, Any]) -> list[str]:
     changed = sum(split["documents_changed_by_normalisation"] for split in card["splits"].values())
     if empty:
         lines.append(f"{empty:,} empty documents were dropped")
+    labels = card.get("labels", {})
+    if labels.get("dropped_texts"):
+        counts = ", ".join(f"{label}: {count:,}" for label, count in labels["dropped_by_label"].items())
+        lines.append(f"{labels['dropped_texts']:,} texts were left out for their label ({counts})")
     if changed:
         lines.append(f"{changed:,} documents were changed by {card['options']['normalisation']}")
     return lines + [f"warning: {warning}" for warning in card["warnings"]]

@@ -1,16 +1,17 @@
-"""A look at packed data as the model gets it: ids, tokens, targets, labels, positions and segments."""
+"""A look at prepared data as the model gets it; of packed text ids, tokens, targets, positions, segments."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from kitae.data.card import read_card
+from kitae.data.inspect_encoder import encoder_text, encoder_views
 from kitae.data.packed import PackedData, Span
-from kitae.data.prepare import summary
+from kitae.data.prepare import CAUSAL, PREPARATIONS, objective_of, summary
 from kitae.data.rows import labels_by_length
 from kitae.data.tokenizer import TextTokenizer
 from kitae.errors import DataError
@@ -67,28 +68,33 @@ def _view(packed: PackedData, tokenizer: TextTokenizer, row: int) -> RowView:
 
 def render(
     folder: Path,
-    tokenizer: TextTokenizer,
+    tokenizer: Any,
     rows: Sequence[int],
     *,
     split: str = "train",
     as_json: bool = False,
     card: bool = True,
 ) -> str:
-    """The card and chosen rows of a prepared folder, as text for people or as JSON; raises `DataError`."""
+    """The card and chosen rows of a prepared folder, as text for people or as JSON; raises `DataError`.
+
+    `tokenizer` is that of the objective: a `TextTokenizer`, or a `WordTokenizer` for an encoder.
+    """
     content = read_card(folder)
     if split not in content["splits"]:
         raise DataError(f"{folder}: there is no split {split!r}; there are {', '.join(content['splits'])}")
-    views = inspect_rows(PackedData.open(folder / split), tokenizer, rows)
+    objective = objective_of(content)
+    look = LOOKS[objective]
+    examples = PREPARATIONS[objective].open(folder / split, content["tokenizer"]["embedding_rows"])
+    views = look.views(examples, tokenizer, rows)
     if as_json:
         shown = {"card": content} if card else {}
         return json.dumps({**shown, "rows": [asdict(view) for view in views]}, indent=2, ensure_ascii=False)
     blocks = [_card_text(content)] if card else []
-    return "\n\n".join([*blocks, *(_row_text(view, split) for view in views)])
+    return "\n\n".join([*blocks, *(look.text(view, split) for view in views)])
 
 
 def _card_text(card: dict[str, Any]) -> str:
     tokenizer = card["tokenizer"]
-    ends = {name: [text for _, text in tokenizer[f"{name}_each_document"]] for name in ("before", "behind")}
     options = ", ".join(f"{name} {value}" for name, value in card["options"].items() if value is not None)
     read = [
         f"{name} source {source.get('path') or source.get('hub')}: {source['documents']:,} documents, "
@@ -98,11 +104,20 @@ def _card_text(card: dict[str, Any]) -> str:
     ]
     head = [
         f"data {card['key']}",
-        f"tokenizer {tokenizer['fingerprint'][:16]}, {tokenizer['vocab_size']:,} ids; "
-        f"before each document {ends['before'] or 'nothing'}, behind it {ends['behind'] or 'nothing'}",
+        f"tokenizer {tokenizer['fingerprint'][:16]}, {tokenizer['vocab_size']:,} ids{_ends(tokenizer)}",
         f"options: {options}",
     ]
     return "\n".join([*head, *read, *summary(card)])
+
+
+def _ends(tokenizer: dict[str, Any]) -> str:
+    """What is put around each document, where that is for the recipe to say; else the dictionary, if any."""
+    if "before_each_document" not in tokenizer:
+        return f"; dictionary {tokenizer['dictionary_version']}" if "dictionary_version" in tokenizer else ""
+    before, behind = (
+        [text for _, text in tokenizer[f"{name}_each_document"]] or "nothing" for name in ("before", "behind")
+    )
+    return f"; before each document {before}, behind it {behind}"
 
 
 def _row_text(view: RowView, split: str) -> str:
@@ -123,3 +138,21 @@ def _line(view: RowView, place: int) -> str:
     return (
         " ".join([f"{place:>6}", *(f"{values[place]:>{width}}" for values, width in columns)]) + f"  {text}"
     )
+
+
+@dataclass(frozen=True)
+class Look:
+    """How rows of an objective are looked at."""
+
+    views: Callable[[Any, Any, Sequence[int]], list[Any]]
+    """Views of rows of `Examples`, by their numbers."""
+    text: Callable[[Any, str], str]
+    """A view of a split for people."""
+
+
+LOOKS: dict[str, Look] = {
+    CAUSAL: Look(inspect_rows, _row_text),
+    "masked-lm": Look(encoder_views, encoder_text),
+    "classification": Look(encoder_views, encoder_text),
+}
+"""By objective."""

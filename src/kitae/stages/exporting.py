@@ -7,7 +7,7 @@ from typing import Any
 
 from kitae.errors import ProofError, WeightsError
 from kitae.stages.files import key_of, read_json, write_json
-from kitae.stages.heads import proof_prompts, words_of
+from kitae.stages.heads import proof_prompts, tokenizer_of
 from kitae.stages.job import Job
 from kitae.stages.summary import proof_text
 from kitae.stages.training import newest, train_key
@@ -114,7 +114,7 @@ def _prove_tokenizer(job: Job) -> None:
     from transformers import AutoTokenizer
 
     theirs = AutoTokenizer.from_pretrained(str(job.run.export), local_files_only=True)
-    ours = job.tokenizer if job.recipe.objective == "causal-lm" else words_of(job)
+    ours = tokenizer_of(job)
     prompts = job.recipe.proof.prompts
     for text, ids in zip(prompts, ours.encode_batch(prompts), strict=True):
         found = theirs(text, add_special_tokens=False)["input_ids"]

@@ -11,6 +11,7 @@ from kitae.stages.files import read_json
 from kitae.stages.job import Job
 
 if TYPE_CHECKING:
+    from kitae.data.tokenizer import TextTokenizer
     from kitae.data.word_tokenizer import WordTokenizer
 
 
@@ -44,6 +45,11 @@ def proof_prompts(job: Job) -> list[list[int]]:
     words = words_of(job)
     first, last = words.special.need("cls", "sep")
     return [[first, *map(int, ids), last] for ids in words.encode_batch(job.recipe.proof.prompts)]
+
+
+def tokenizer_of(job: Job) -> TextTokenizer | WordTokenizer:
+    """The tokenizer that the objective's text is cut by. Raises `DataError`."""
+    return job.tokenizer if job.recipe.objective == "causal-lm" else words_of(job)
 
 
 def words_of(job: Job) -> WordTokenizer:
