@@ -12,12 +12,15 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from kitae.launch.order import Order
+from kitae.launch.order import Launch, Order
 from kitae.launch.stops import HELD
 
 _ADDRESS = "127.0.0.1"
 _POLL_S = 0.1
+MEETING_S = 300
+"""How long machines wait for each other at the beginning."""
 
 
 class Agent(threading.Thread):
@@ -49,20 +52,31 @@ class Agent(threading.Thread):
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+        launch = self._order.launch
         config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=self._order.launch.world_size,
-            run_id=uuid.uuid4().hex,
-            rdzv_backend="c10d",
-            # The system chooses a port while it opens it; the ranks then meet at this very store.
-            rdzv_endpoint=f"{_ADDRESS}:0",
-            local_addr=_ADDRESS,
+            min_nodes=launch.nodes,
+            max_nodes=launch.nodes,
+            nproc_per_node=launch.local_size,
+            **_meeting(launch),
             logs_specs=DefaultLogsSpecs(log_dir=str(self._order.folder)),
             max_restarts=0,
             monitor_interval=_POLL_S,
         )
         elastic_launch(config, sys.executable)("-c", rank_code(sys.path), str(self._order.path))
+
+
+def _meeting(launch: Launch) -> dict[str, Any]:
+    """How the agents of all machines find each other, and then their ranks."""
+    if launch.nodes == 1:
+        # The system chooses a port while it opens it; the ranks then meet at this very store.
+        endpoint = {"rdzv_endpoint": f"{_ADDRESS}:0", "local_addr": _ADDRESS}
+        return {"run_id": uuid.uuid4().hex, "rdzv_backend": "c10d", **endpoint}
+    return {
+        "run_id": str(launch.attempt),
+        "rdzv_backend": "static",
+        "rdzv_endpoint": launch.meeting,
+        "rdzv_configs": {"rank": launch.node, "timeout": MEETING_S},
+    }
 
 
 def rank_code(places: Sequence[str]) -> str:

@@ -59,6 +59,23 @@ class End:
         return (0 if -self.exit_code in _OF_ITS_OWN else 1), self.noticed_ns, self.rank
 
 
+class NodeLostError(TrainingError):
+    """A machine is gone."""
+
+    def __init__(self, message: str, node: str) -> None:
+        super().__init__(message)
+        self.node = node
+        """Its name."""
+
+
+def error_of(outcome: Outcome) -> BaseException:
+    """What an outcome that is no success was raised as."""
+    if outcome.kind in _SAME:
+        return _SAME[outcome.kind]()
+    error: KitaeError = outcome.error_class(outcome.message)
+    return error
+
+
 def result_of(ends: Sequence[End], launch: Launch) -> BaseException | None:
     """What the launch ends with: the first failure, the stop that all agreed on, or None for success."""
     failed = sorted((end for end in ends if end.failed), key=lambda end: end.order)
@@ -94,7 +111,8 @@ def _died(end: End, launch: Launch) -> TrainingError:
     else:
         how = f"ended with code {end.exit_code} and said nothing"
     lines = last_lines(launch.log(end.rank))
-    return TrainingError(f"rank {end.rank} (process {end.pid}) {how}; {AGAIN}{lines}")
+    where = f" on {launch.name_of(end.rank)}" if launch.nodes > 1 else ""
+    return TrainingError(f"rank {end.rank} (process {end.pid}{where}) {how}; {AGAIN}{lines}")
 
 
 _HINTS = {"SIGKILL": " (out of memory?)", "SIGBUS": " (a full /dev/shm, or a file that was cut?)"}

@@ -15,7 +15,9 @@ from typing import Any
 from kitae.errors import StorageError, TrainingError
 from kitae.launch.agent import Agent
 from kitae.launch.heartbeat import make_heartbeat
+from kitae.launch.node_end import NodeEnd, result_of_nodes
 from kitae.launch.order import Launch, Order
+from kitae.launch.outcome import outcome_of
 from kitae.launch.stops import Stops
 from kitae.launch.supervisor import Supervisor
 from kitae.storage.lock import exclusive
@@ -33,7 +35,16 @@ def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> No
     `TrainingError` for a rank that died or got stuck), `StoppedError` after a stop signal, which is passed on
     to the ranks, and KeyboardInterrupt after a second Ctrl-C, which ends them at once.
     """
-    with _folder(launch.logs) as folder, Stops() as stops:
+    with Stops() as stops:
+        result = result_of_nodes([run_ranks(entry, arguments, launch, stops)], launch, stops.asked)
+    if result is not None:
+        show_cursor()
+        raise result
+
+
+def run_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch, stops: Stops) -> NodeEnd:
+    """Start the ranks of this machine and wait for them; how they ended."""
+    with _folder(launch.logs) as folder:
         order = Order(launch, entry, arguments, os.getpid(), folder)
         _lay_out(order)
         agent = Agent(order)
@@ -48,11 +59,9 @@ def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> No
                 supervisor.kill()
                 agent.join(LOOK_S)
         if agent.error is not None:
-            raise TrainingError(f"the processes could not be started: {agent.error}")
-        result = supervisor.result(agent.exit_codes)
-        if result is not None:
-            _show_cursor()
-            raise result
+            error = TrainingError(f"the processes could not be started: {agent.error}")
+            return NodeEnd(launch.name, (), outcome_of(error))
+        return supervisor.end(agent.exit_codes)
 
 
 @contextmanager
@@ -84,7 +93,7 @@ def _lay_out(order: Order) -> None:
     """Make every file that the ranks need, so that it is said here when one cannot be made."""
     try:
         order.launch.logs.mkdir(parents=True, exist_ok=True)
-        for rank in range(order.launch.world_size):
+        for rank in order.launch.local_ranks:
             make_heartbeat(order.heartbeat(rank))
             order.launch.log(rank).open("a").close()
         order.write()
@@ -92,7 +101,7 @@ def _lay_out(order: Order) -> None:
         raise StorageError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
-def _show_cursor() -> None:
+def show_cursor() -> None:
     """Give the terminal its cursor back, which a display that was killed has hidden."""
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")

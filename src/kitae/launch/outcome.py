@@ -28,7 +28,7 @@ class Outcome:
     lost_peer: bool = False
     """Whether it failed inside a collective, as ranks do when another one is gone."""
     at_ns: int = 0
-    """Time of the system-wide monotonic clock."""
+    """Time of the wall clock, which all machines have in common."""
 
     @property
     def orderly(self) -> bool:
@@ -66,7 +66,7 @@ class Outcome:
 
 def outcome_of(error: BaseException | None) -> Outcome:
     """What a rank's work ended with: None when it returned."""
-    now = time.monotonic_ns()
+    now = time.time_ns()
     if error is None:
         return Outcome("finished", at_ns=now)
     if isinstance(error, KitaeError):

@@ -42,7 +42,7 @@ class Rank:
         except psutil.Error:
             state = psutil.STATUS_ZOMBIE
         if state in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            self.gone_ns = self.gone_ns or time.monotonic_ns()
+            self.gone_ns = self.gone_ns or time.time_ns()
             return None
         return Sight(self.number, beat, state, storage_bytes(self._process))
 
@@ -53,7 +53,7 @@ class Rank:
             try:
                 self._process = psutil.Process(self.pid)
             except psutil.NoSuchProcess:
-                self.gone_ns = time.monotonic_ns()
+                self.gone_ns = time.time_ns()
 
     def outcome(self) -> Outcome | None:
         """Its own word on its end."""
@@ -102,5 +102,5 @@ class Rank:
 
     def end(self, exit_code: int) -> End:
         """How it ended."""
-        noticed = self.gone_ns or time.monotonic_ns()
+        noticed = self.gone_ns or time.time_ns()
         return End(self.number, self.pid, exit_code, self.outcome(), self.killed, noticed)

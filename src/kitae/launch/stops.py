@@ -34,6 +34,11 @@ class Stops:
         for one, handler in self._before.items():
             signal.signal(one, handler)
 
+    def ask(self, number: signal.Signals) -> None:
+        """Take a stop that came another way."""
+        if self.asked is None:
+            self.asked = number
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._interrupts += number == signal.SIGINT
         self.at_once = self._interrupts > 1

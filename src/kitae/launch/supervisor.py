@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from kitae.errors import StoppedError, TrainingError
-from kitae.launch.failure import AGAIN, last_lines, result_of
+from kitae.errors import TrainingError
+from kitae.launch.failure import AGAIN, last_lines
+from kitae.launch.node_end import NodeEnd
 from kitae.launch.order import Launch, Order
+from kitae.launch.outcome import outcome_of
 from kitae.launch.rank import Rank
 from kitae.launch.stops import Stops
 from kitae.launch.watchdog import Sight, Watchdog
@@ -24,8 +26,8 @@ class Supervisor:
     def __init__(self, order: Order, stops: Stops) -> None:
         self._launch = order.launch
         self._stops = stops
-        self._ranks = [Rank(number, order) for number in range(order.launch.world_size)]
-        self._watchdog = Watchdog(order.launch.timeout_s)
+        self._ranks = [Rank(number, order) for number in order.launch.local_ranks]
+        self._watchdog = Watchdog(order.launch.timeout_s, alone=order.launch.nodes == 1)
         self._kill_at: float | None = None
         self._verdict: BaseException | None = None
         """What the launch ends with, whatever the ranks say."""
@@ -64,16 +66,11 @@ class Supervisor:
             rank.ask_for_stack()
         self._end_within(STACK_S)
 
-    def result(self, exit_codes: Mapping[int, int]) -> BaseException | None:
-        """What to raise, now that all have ended; without a code a rank has ended with 0."""
-        if self._verdict is not None:
-            return self._verdict
-        ends = [rank.end(exit_codes.get(rank.number, 0)) for rank in self._ranks]
-        result = result_of(ends, self._launch)
-        if result is None and self._stops.asked is not None:
-            name = self._stops.asked.name
-            return StoppedError(f"stopped by {name} after the last step; run the same command again to go on")
-        return result
+    def end(self, exit_codes: Mapping[int, int]) -> NodeEnd:
+        """How all have ended; without a code a rank has ended with 0."""
+        verdict = None if self._verdict is None else outcome_of(self._verdict)
+        ends = tuple(rank.end(exit_codes.get(rank.number, 0)) for rank in self._ranks)
+        return NodeEnd(self._launch.name, ends, verdict)
 
 
 def stuck_error(guilty: list[Sight], launch: Launch, lines: str) -> TrainingError:
@@ -83,8 +80,9 @@ def stuck_error(guilty: list[Sight], launch: Launch, lines: str) -> TrainingErro
         f"in {sight.beat.where or 'its start'})"
         for sight in guilty
     )
-    waited = "all wait for" if len(guilty) < launch.world_size else "none can be told from the others:"
+    waited = "all wait for" if len(guilty) < launch.local_size else "none can be told from the others:"
+    where = "" if launch.nodes == 1 else f"{launch.name}: "
     return TrainingError(
-        f"no rank has moved for {launch.timeout_s:g} s (parallel.timeout_s); {waited} {who}; all were ended, "
-        f"and their stacks are in {launch.logs}; {AGAIN}{lines}"
+        f"{where}no rank has moved for {launch.timeout_s:g} s (parallel.timeout_s); {waited} {who}; all were "
+        f"ended, and their stacks are in {launch.logs}; {AGAIN}{lines}"
     )

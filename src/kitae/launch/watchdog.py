@@ -17,6 +17,8 @@ from kitae.launch.heartbeat import Beat
 
 START_S = 120.0
 """Least limit until every rank has begun a collective: importing torch gives no sign of life."""
+PATIENCE = 3.0
+"""How many times as long ranks may wait for those of other machines."""
 MOST_BETWEEN_LOOKS_S = 2.0
 """A longer time between two looks is one in which this process did not run, and perhaps nor did the ranks."""
 
@@ -42,8 +44,12 @@ class Sight:
 class Watchdog:
     """Is shown all ranks, again and again."""
 
-    def __init__(self, timeout_s: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, timeout_s: float, now: Callable[[], float] = time.monotonic, *, alone: bool = True
+    ) -> None:
         self._timeout_s = timeout_s
+        self._alone = alone
+        """Whether all ranks are on this machine."""
         self._now = now
         self._looked = now()
         self._seen: list[tuple[int, ...]] = []
@@ -58,6 +64,8 @@ class Watchdog:
         self._seen = seen
         begun = all(sight.beat.entered for sight in sights)
         limit = self._timeout_s if begun else max(self._timeout_s, START_S)
+        if not self._alone and all(sight.beat.waits for sight in sights):
+            limit *= PATIENCE  # the machine that has the rank which they wait for is to name it
         return to_blame(sights) if sights and self._still_s >= limit else []
 
 

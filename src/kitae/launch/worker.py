@@ -29,6 +29,7 @@ from kitae.launch.stops import HELD
 if TYPE_CHECKING:
     from kitae.parallel.mesh import Mesh
 
+_LOOPBACK = "lo"
 TRANSPORT_TIMEOUT_S = 24 * 3600.0
 """When a collective gives up by itself. Never before the watchdog, which knows whether other ranks move."""
 
@@ -114,16 +115,16 @@ def _join(order: Order, heartbeat: Heartbeat) -> Mesh:
     """Meet the other ranks, each at its own device."""
     launch = order.launch
     heartbeat.touch("importing torch")
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads_of_rank(launch.world_size)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads_of_rank(launch.local_size)))
     import torch.distributed as dist
 
     from kitae.backend.table import select
     from kitae.parallel.mesh import join_world
 
     heartbeat.touch("joining the others")
-    _talk_over_loopback()
+    _talk_over(launch.interface or _LOOPBACK)
     backend = select(launch.backend)
-    transport, through_host = backend.transport(launch.world_size)
+    transport, through_host = backend.transport(launch.local_size)
     dist.init_process_group("gloo", timeout=timedelta(seconds=TRANSPORT_TIMEOUT_S))
     mesh = join_world(
         tp_size=launch.tp_size,
@@ -144,12 +145,12 @@ def threads_of_rank(local_ranks: int) -> int:
     return max(1, cores // local_ranks)
 
 
-def _talk_over_loopback() -> None:
-    """All ranks are here: gloo need not look the host's name up, which fails in some containers."""
+def _talk_over(interface: str) -> None:
+    """Name the interface, so that gloo need not look the host's name up, which fails in some containers."""
     import psutil
 
-    if "lo" in psutil.net_if_addrs():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if interface in psutil.net_if_addrs():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def _entry(name: str) -> Callable[..., Any]:

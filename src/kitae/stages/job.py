@@ -59,6 +59,19 @@ def cache_folder() -> Path:
 
 
 @dataclass(frozen=True)
+class Machines:
+    """The machines of a batch job, which all see the run's folder."""
+
+    names: tuple[str, ...]
+    addresses: tuple[str, ...]
+    """Where they reach each other."""
+    job: int
+    """Number of the batch job."""
+    starter: tuple[str, ...]
+    """Words of the command that starts what follows them once on each machine: srun with its options."""
+
+
+@dataclass(frozen=True)
 class Job:
     """What every stage gets."""
 
@@ -71,6 +84,8 @@ class Job:
     backend: str
     report: Report
     warnings: tuple[str, ...] = ()
+    machines: Machines | None = None
+    """Where the ranks of the training run; None for this machine."""
 
     @cached_property
     def model_folder(self) -> Path | None:

@@ -59,7 +59,8 @@ def train_model(job: Job, key: str) -> dict[str, Any]:
     if job.run.metrics.is_file():
         job.report(f"train: going on in {job.run.path}")
     try:
-        return (_train_here if world_size(job.recipe) == 1 else _train_in_ranks)(job, key)
+        alone = world_size(job.recipe) == 1 and job.machines is None
+        return (_train_here if alone else _train_in_ranks)(job, key)
     except StorageError as error:
         raise StorageError(
             f"{error}; checkpoints saved before are kept: make room and run the same command again"
@@ -87,6 +88,7 @@ def _train_in_ranks(job: Job, key: str) -> dict[str, Any]:
     """Train in processes of their own, one a device, which this one starts and watches."""
     from kitae.backend.table import select
     from kitae.launch.local import launch_ranks
+    from kitae.launch.nodes import launch_nodes
     from kitae.launch.order import Launch
 
     backend, parallel = select(job.backend), job.recipe.parallel
@@ -99,15 +101,30 @@ def _train_in_ranks(job: Job, key: str) -> dict[str, Any]:
         timeout_s=parallel.timeout_s,
         logs=job.run.log.parent,
         title=f"attempt {job.run.attempts}",
+        **_machines(job),
     )
+    where = "" if job.machines is None else f" on {', '.join(launch.names)}"
     job.report(
-        f"train: {launch.world_size} processes (data parallel {parallel.data_parallel_size} x tensor "
+        f"train: {launch.world_size} processes{where} (data parallel {parallel.data_parallel_size} x tensor "
         f"parallel {launch.tp_size}); what all but the first print is in {launch.logs}"
     )
-    launch_ranks(f"{__name__}:{train_rank.__name__}", {"run_folder": str(job.run.path), "key": key}, launch)
+    entry, arguments = f"{__name__}:{train_rank.__name__}", {"run_folder": str(job.run.path), "key": key}
+    if job.machines is None:
+        launch_ranks(entry, arguments, launch)
+    else:
+        launch_nodes(entry, arguments, launch, job.machines.starter)
     trained = newest(job)
     sample_once(job, lambda: load_checkpoint(trained, backend.device), "after", key)
     return {"checkpoint": str(trained.path), "steps": trained.step}
+
+
+def _machines(job: Job) -> dict[str, Any]:
+    """What a launch has to know of the machines of a batch job."""
+    if job.machines is None:
+        return {}
+    machines, attempt = job.machines, job.run.path / "attempts" / f"{job.run.attempts:04d}"
+    names = {"names": machines.names, "addresses": machines.addresses}
+    return {"attempt": attempt, "job": machines.job, **names}
 
 
 def train_rank(run_folder: str, key: str, mesh: Mesh) -> None:
