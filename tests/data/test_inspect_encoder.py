@@ -47,7 +47,8 @@ def test_a_labelled_row(prepared, tokenizer_home):
     assert set(view.targets) == {-100}
     lines = encoder_text(view, "train").splitlines()
     assert lines[0] == "train row 0: 6 tokens; b"
-    assert lines[3] == f"     1 {IDS['good']:>7}     0    -100  good"
+    assert lines[1:3] == ["  A: 'good book'", "  B: 'film'"]
+    assert lines[5] == f"     1 {IDS['good']:>7}     0    -100  good"
 
 
 def test_text_and_json_say_the_same(prepared, tokenizer_home):
@@ -67,7 +68,7 @@ def test_a_row_that_is_not_there(prepared, tokenizer_home):
 
 
 class Masked:
-    """One row with two hidden words."""
+    """One row with two hidden words, and one that is to be told though it stands there."""
 
     sequence_length = 6
 
@@ -80,8 +81,8 @@ class Masked:
             np.array([ids]),
             np.array([[0, 0, 0, 0, 1, 1]]),
             np.array([6]),
-            np.array([[2, 4, 0]]),
-            np.array([[IDS["book"], IDS["film"], -100]]),
+            np.array([[1, 2, 4]]),
+            np.array([[IDS["good"], IDS["book"], IDS["film"]]]),
             np.array([1]),
         )
 
@@ -89,8 +90,37 @@ class Masked:
 def test_a_masked_row_shows_what_is_hidden(tokenizer_home):
     (view,) = encoder_views(Masked(), load_tokenizer(tokenizer_home), [0])
     assert view.label == PAIRS[1]
-    assert view.targets == [-100, -100, IDS["book"], -100, IDS["film"], -100]
-    assert view.hidden == ["", "", "book", "", "film", ""]
+    assert view.targets == [-100, IDS["good"], IDS["book"], -100, IDS["film"], -100]
+    assert view.hidden == ["", "good", "book", "", "film", ""]
+    assert view.ways == ["", "kept", "masked", "", "masked", ""]
+    assert view.texts == ["good book", "film"]
     text = encoder_text(view, "train")
     assert "6 tokens; the second text is from another document" in text
-    assert text.splitlines()[4].endswith("[MASK]  book")
+    lines = text.splitlines()
+    assert lines[1:3] == ["  A: 'good book'", "  B: 'film'"]
+    assert lines[5].endswith("good  good (kept)")
+    assert lines[6].endswith("[MASK]  book")
+
+
+def test_masks_of_an_epoch(write, tmp_path, tokenizer_home):
+    write("a.txt", "\n".join("The good book. A bad film. Not very good." for _ in range(9)))
+    values = {"train": [{"path": "a.txt", "document": "line"}], "sequence_length": 24}
+    made = prepare(
+        DataConfig.model_validate(values),
+        base=tmp_path,
+        tokenizer_folder=tokenizer_home,
+        embedding_rows=99,
+        cache=tmp_path / "cache",
+        seed=0,
+        objective="masked-lm",
+    )
+    tokenizer = load_tokenizer(tokenizer_home)
+    shown = [render(made.folder, tokenizer, [0, 1, 2, 3], epoch=epoch, card=False) for epoch in (0, 1)]
+    assert shown[0] != shown[1]
+    assert [line for line in shown[0].splitlines() if line.startswith("  A: ")] == [
+        line for line in shown[1].splitlines() if line.startswith("  A: ")
+    ]
+    assert (
+        "special_tokens" in json.loads(render(made.folder, tokenizer, [0], as_json=True))["card"]["tokenizer"]
+    )
+    assert "pairs random" in render(made.folder, tokenizer, [0])

@@ -68,6 +68,7 @@ def inspect(
     changes: SetOption = [],  # noqa: B006
     rows: Annotated[str, typer.Option(help="Row numbers, such as 0,5,7.")] = "0",
     split: Annotated[Literal["train", "heldout"], typer.Option(help="Which text.")] = "train",
+    epoch: Annotated[int, typer.Option(min=0, help="Whose masks to show, where they change.")] = 0,
     card: Annotated[bool, typer.Option(help="Show the data card.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -83,8 +84,8 @@ def inspect(
     except ValueError:
         raise RecipeError(f"--rows: {rows!r} is not a list of row numbers; write it as 0,5,7") from None
     job = open_job(recipe, changes, report=_to_stderr)
-    tokenizer = tokenizer_of(job)
-    print(render(prepared(job).folder, tokenizer, numbers, split=split, as_json=as_json, card=card))
+    folder, tokenizer = prepared(job).folder, tokenizer_of(job)
+    print(render(folder, tokenizer, numbers, split=split, epoch=epoch, as_json=as_json, card=card))
 
 
 def _to_stderr(line: str) -> None:

@@ -39,8 +39,10 @@ class RowView:
     """The text of each of `documents` in this row."""
 
 
-def inspect_rows(packed: PackedData, tokenizer: TextTokenizer, rows: Sequence[int]) -> list[RowView]:
-    """Views of the rows with these numbers; raises `DataError` for a row that is not there."""
+def inspect_rows(
+    packed: PackedData, tokenizer: TextTokenizer, rows: Sequence[int], epoch: int = 0
+) -> list[RowView]:
+    """Views of the rows with these numbers, the same in every epoch; raises `DataError`."""
     for row in rows:
         if not 0 <= row < len(packed):
             raise DataError(f"row {row}: there are rows 0 to {len(packed) - 1} in {packed.folder}")
@@ -72,12 +74,14 @@ def render(
     rows: Sequence[int],
     *,
     split: str = "train",
+    epoch: int = 0,
     as_json: bool = False,
     card: bool = True,
 ) -> str:
     """The card and chosen rows of a prepared folder, as text for people or as JSON; raises `DataError`.
 
-    `tokenizer` is that of the objective: a `TextTokenizer`, or a `WordTokenizer` for an encoder.
+    `tokenizer` is that of the objective: a `TextTokenizer`, or a `WordTokenizer` for an encoder. `epoch` says
+    whose masks are shown, where they change.
     """
     content = read_card(folder)
     if split not in content["splits"]:
@@ -85,7 +89,7 @@ def render(
     objective = objective_of(content)
     look = LOOKS[objective]
     examples = PREPARATIONS[objective].open(folder / split, content["tokenizer"]["embedding_rows"])
-    views = look.views(examples, tokenizer, rows)
+    views = look.views(examples, tokenizer, rows, epoch)
     if as_json:
         shown = {"card": content} if card else {}
         return json.dumps({**shown, "rows": [asdict(view) for view in views]}, indent=2, ensure_ascii=False)
@@ -144,8 +148,8 @@ def _line(view: RowView, place: int) -> str:
 class Look:
     """How rows of an objective are looked at."""
 
-    views: Callable[[Any, Any, Sequence[int]], list[Any]]
-    """Views of rows of `Examples`, by their numbers."""
+    views: Callable[[Any, Any, Sequence[int], int], list[Any]]
+    """Views of rows of `Examples`, by their numbers, as an epoch reads them."""
     text: Callable[[Any, str], str]
     """A view of a split for people."""
 
