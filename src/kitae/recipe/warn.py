@@ -79,15 +79,14 @@ _OF_PACKING = ("bos", "eos", "document_mask", "remainder")
 
 
 def _objective(recipe: Recipe) -> Iterator[str]:
-    if recipe.objective != "masked-lm":
-        if recipe.data.masking is not None:
-            yield f"data.masking: has no effect with objective {recipe.objective}, which hides nothing"
-        return
-    for name in _OF_PACKING:
-        if getattr(recipe.data, name) != DataConfig.model_fields[name].default:
-            yield f"data.{name}: has no effect with objective masked-lm, whose rows end with a document"
     masking = recipe.data.masking
-    if masking is not None and masking.replace + masking.random == 0:
+    if recipe.objective != "masked-lm" and masking is not None:
+        yield f"data.masking: has no effect with objective {recipe.objective}, which hides nothing"
+    for name in _OF_PACKING if recipe.objective != "causal-lm" else ():
+        if getattr(recipe.data, name) != DataConfig.model_fields[name].default:
+            why = "whose rows end with a document"
+            yield f"data.{name}: has no effect with objective {recipe.objective}, {why}"
+    if recipe.objective == "masked-lm" and masking is not None and masking.replace + masking.random == 0:
         yield "data.masking.replace: with random 0 as well nothing is hidden, and the model can copy"
 
 
