@@ -21,7 +21,7 @@ MADE = {"source": "model", "files": {"a": [1, 2]}}
 
 @pytest.fixture
 def journal(tmp_path):
-    return Journal.begin(tmp_path / "home", MADE)
+    return Journal.begin(tmp_path / "home", MADE, checked=True)
 
 
 def put(journal, name, nbytes=10, kind="weights"):
@@ -46,7 +46,7 @@ def test_what_is_kept_comes_back(journal, tmp_path):
     put(journal, "c", kind="exp_avg")
     assert journal.keep()
     journal.close()
-    again = Journal.take_over(journal.folder, tmp_path / "other")
+    again = Journal.take_over(journal.folder, tmp_path / "other", checked=True)
     assert again.done() == {"a", "b"}
     assert again.done("exp_avg") == {"c"}
     assert (again.count, again.made, again.complete) == (3, MADE, False)
@@ -135,8 +135,8 @@ def test_a_torn_end_is_cut_off(journal, tmp_path, torn):
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
     assert read_journal(journal.folder).done == {"weights": frozenset("a")}
-    again = Journal.take_over(journal.folder, tmp_path / "again")
-    assert (tmp_path / "again" / JOURNAL_NAME).read_bytes() == whole
+    again = Journal.take_over(journal.folder, tmp_path / "again", checked=True)
+    assert (tmp_path / "again" / JOURNAL_NAME).read_bytes() == whole + b'{"checked": true}\n'
     put(again, "b")
     again.keep()
     again.close()
@@ -147,8 +147,26 @@ def test_a_torn_end_is_cut_off(journal, tmp_path, torn):
 def test_what_is_no_journal(tmp_path, content):
     (tmp_path / JOURNAL_NAME).write_bytes(content)
     assert read_journal(tmp_path) is None
-    assert Journal.take_over(tmp_path, tmp_path.with_name("other")) is None
+    assert Journal.take_over(tmp_path, tmp_path.with_name("other"), checked=True) is None
     assert read_journal(tmp_path / "not there") is None
+
+
+def test_what_nobody_has_looked_at(journal, tmp_path):
+    put(journal, "a")
+    journal.keep()
+    journal.close()
+    again = Journal.take_over(journal.folder, tmp_path / "two", checked=False)
+    assert again.done() == {"a"}
+    put(again, "b")
+    again.keep()
+    again.finish()
+    again.close()
+    less, more = (read_journal(again.folder, checked=checked) for checked in (True, False))
+    assert (less.done, less.complete) == ({"weights": frozenset("a")}, False)
+    assert (more.done, more.complete) == ({"weights": frozenset("ab")}, True)
+    assert less.size_bytes == more.size_bytes
+    Journal.take_over(again.folder, tmp_path / "three", checked=True).close()
+    assert not read_journal(tmp_path / "three").complete
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: os.truncate(path, 9)])
@@ -161,11 +179,11 @@ def test_files_that_are_gone_or_shorter(journal, change):
 
 
 def test_one_has_it_at_a_time(journal, tmp_path):
-    assert Journal.take_over(journal.folder, tmp_path / "other") is None
+    assert Journal.take_over(journal.folder, tmp_path / "other", checked=True) is None
     assert journal.folder.exists()
     journal.close()
-    mine = Journal.take_over(journal.folder, tmp_path / "other")
-    assert Journal.take_over(mine.folder, tmp_path / "third") is None
+    mine = Journal.take_over(journal.folder, tmp_path / "other", checked=True)
+    assert Journal.take_over(mine.folder, tmp_path / "third", checked=True) is None
     mine.close()
 
 

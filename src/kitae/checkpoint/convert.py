@@ -48,7 +48,7 @@ def convert(source: Path, target: Path, options: Options, report: Report = print
     if options.dry_run:
         work.show()
         return None
-    left = begun(work.target, work.begun_as, report)
+    left = begun(work.target, work.made, report)
     before = earlier(work.target, work.made)
     if before is None:
         return work.do(left)
@@ -89,9 +89,9 @@ class _Work:
         return WRITERS[self.conversion.target].needed_bytes(self.conversion)
 
     @property
-    def begun_as(self) -> dict[str, Any]:
-        """What an interrupted conversion must have been for this one to go on with it."""
-        return {**self.made, "values checked": self.options.proof != "none"}
+    def checked(self) -> bool:
+        """Whether values are looked at when they are read."""
+        return self.options.proof != "none"
 
     @property
     def tensors(self) -> int:
@@ -106,7 +106,7 @@ class _Work:
         if earlier(self.target, self.made) is not None:
             self.report(f"{self.target} is already the complete result of this conversion")
             return
-        left = [one for one, differing in differences(self.target, self.begun_as).items() if not differing]
+        left = [one for one, differing in differences(self.target, self.made).items() if not differing]
         held, free = held_bytes(left), free_bytes(self.target)
         if held:
             self.report(f"{held:,} bytes are there, from an interrupted conversion that goes on")
@@ -120,7 +120,7 @@ class _Work:
         with (
             _told_as(self.target),
             storage_errors(self.target, needed),
-            home_of(self.target, self.begun_as, left, self.tensors, self.report) as journal,
+            home_of(self.target, self.made, left, self.tensors, self.report, checked=self.checked) as journal,
         ):
             check_space(self.target, needed - held_bytes([journal.folder]))
             staged = journal.folder / self.target.name
@@ -146,15 +146,13 @@ class _Work:
         return record
 
     def _write(self, staged: Path, journal: Journal) -> None:
-        opened, level = self.conversion.opened, self.options.proof
+        opened = self.conversion.opened
         scratch = journal.folder / "tokenizer"
         scratch.mkdir(exist_ok=True)
         tokenizer = self.options.tokenizer
         if tokenizer is None and opened.tokenizer is not None:
             tokenizer = opened.tokenizer(scratch)
-        source = Counting(
-            self.conversion.due, used=journal.done(), finite=level != "none", report=self.report
-        )
+        source = Counting(self.conversion.due, used=journal.done(), finite=self.checked, report=self.report)
         result = Result(source, staged, tokenizer, journal)
         WRITERS[self.conversion.target].write(self.conversion, result)
         source.check()

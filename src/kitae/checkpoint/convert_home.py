@@ -47,15 +47,17 @@ def differences(target: Path, made: Mapping[str, Any]) -> dict[Path, list[str]]:
 
 @contextmanager
 def home_of(
-    target: Path, made: Mapping[str, Any], left: Sequence[Path], total: int, report: Report
+    target: Path, made: Mapping[str, Any], left: Sequence[Path], total: int, report: Report, *, checked: bool
 ) -> Iterator[Journal]:
     """The journal of one of the folders that were `left`, or of a new one, to make `target` in.
 
-    The folder is removed in the end. It is kept, with what is complete of the `total` tensors, when the
-    conversion is interrupted or the disk fails.
+    With `checked`, what is taken over was checked when it was read, as all that is noted will be. The folder
+    is removed in the end. It is kept, with what is complete of the `total` tensors, when the conversion is
+    interrupted or the disk fails.
     """
-    taken = (Journal.take_over(folder, aside_name(target, "tmp")) for folder in left)
-    journal = next(filter(None, taken), None) or Journal.begin(aside_name(target, "tmp"), made)
+    home = aside_name(target, "tmp")
+    taken = (Journal.take_over(folder, home, checked=checked) for folder in left)
+    journal = next(filter(None, taken), None) or Journal.begin(home, made, checked=checked)
     for line in sweep(target.parent, target.name, spare_living=True):
         report(line)
     if journal.count:

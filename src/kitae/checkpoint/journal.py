@@ -5,9 +5,12 @@ follows from; each further line names tensors that are complete, and the files t
 sizes by then:
 
     {"made": {...}}
-    {"done": {"weights": ["model.norm.weight", ...]}, "files": {"out/model.safetensors": 8000, ...}}
-    {"complete": true}
+    {"checked": true, "done": {"weights": ["model.norm.weight", ...]}, "files": {"out/a.safetensors": 8000}}
+    {"checked": true, "complete": true}
 
+`checked` says whether the values were looked at when they were read: one who asks for that does not take over
+what nobody has looked at. Whoever goes on with what is not complete adds a line, because he writes the small
+files again: all is complete only when the last line says so.
 A line is appended when those files have been synced, so the journal never says more than the disk holds. A
 last line that is torn counts for nothing. No checksums are kept: where a format needs them, what is taken
 over is read again. Whoever works in the folder holds a lock on the journal, which the system drops when he
@@ -53,17 +56,20 @@ class Noted:
     """Without a torn line."""
 
 
-def read_journal(folder: Path) -> Noted | None:
-    """What the journal in a folder says; None without one, or when files that it names are not whole."""
+def read_journal(folder: Path, *, checked: bool = False) -> Noted | None:
+    """What the journal in a folder says; None without one, or when files that it names are not whole.
+
+    With `checked`, only of tensors whose values were.
+    """
     try:
         head, *rest = _whole_lines((folder / JOURNAL_NAME).read_bytes())
-        lines = [body for body, _ in rest]
+        lines = [body for body, _ in rest if body["checked"] or not checked]
         batches = [line["done"] for line in lines if "done" in line]
         files = {file: size for line in lines for file, size in line.get("files", {}).items()}
         noted = Noted(
             head[0]["made"],
             {kind: frozenset(chain(*(one.get(kind, ()) for one in batches))) for kind in chain(*batches)},
-            any("complete" in line for line in lines),
+            bool(lines) and lines[-1] is rest[-1][0] and "complete" in lines[-1],
             files,
             sum(size for _, size in (head, *rest)),
         )
@@ -86,8 +92,8 @@ def _whole_lines(content: bytes) -> Iterator[tuple[dict[str, Any], int]]:
 class Journal:
     """The journal of this process, in a folder that is its own as long as it lives."""
 
-    def __init__(self, folder: Path, noted: Noted, lock: ExitStack) -> None:
-        self.folder, self._lock = folder, lock
+    def __init__(self, folder: Path, noted: Noted, lock: ExitStack, checked: bool) -> None:
+        self.folder, self._lock, self._checked = folder, lock, checked
         self.made = noted.made
         self.complete = noted.complete
         self._done = dict(noted.done)
@@ -99,7 +105,7 @@ class Journal:
         self._settled.set_result(None)
 
     @classmethod
-    def begin(cls, folder: Path, made: Mapping[str, Any]) -> Journal:
+    def begin(cls, folder: Path, made: Mapping[str, Any], *, checked: bool) -> Journal:
         """Make the folder, with a journal in it that is locked from its first moment."""
         folder.mkdir(parents=True)
         with ExitStack() as lock:
@@ -108,10 +114,10 @@ class Journal:
             write_synced(fresh, line)
             lock.enter_context(exclusive(fresh))
             fresh.rename(folder / JOURNAL_NAME)
-            return cls(folder, Noted(made, {}, False, {}, len(line)), lock.pop_all())
+            return cls(folder, Noted(made, {}, False, {}, len(line)), lock.pop_all(), checked)
 
     @classmethod
-    def take_over(cls, left: Path, folder: Path) -> Journal | None:
+    def take_over(cls, left: Path, folder: Path, *, checked: bool) -> Journal | None:
         """Go on in the folder `left` of a dead process, which becomes `folder`; None where somebody lives.
 
         Also where the file system has no locks, because there nobody knows.
@@ -119,11 +125,14 @@ class Journal:
         with ExitStack() as lock:
             if not lock.enter_context(exclusive(left / JOURNAL_NAME, wait=False)):
                 return None
-            noted = read_journal(left)
+            noted = read_journal(left, checked=checked)
             if noted is None:
                 return None
             left.rename(folder)
-            return cls(folder, noted, lock.pop_all())
+            journal = cls(folder, noted, lock.pop_all(), checked)
+        if not journal.complete:
+            journal._append({})
+        return journal
 
     def done(self, kind: str = "weights") -> frozenset[str]:
         """The tensors that are on the disk."""
@@ -177,7 +186,7 @@ class Journal:
             self._done[kind] = self.done(kind) | frozenset(done)
 
     def _append(self, body: Mapping[str, Any]) -> None:
-        line = _line(body)
+        line = _line({"checked": self._checked, **body})
         while line:
             line = line[os.write(self._file, line) :]
         os.fsync(self._file)
