@@ -32,12 +32,24 @@ def both_ways(mesh, sequence_parallel):
     return entered.detach(), total.detach(), x.grad, dict(mesh.meter.calls - before)
 
 
+def once_for_all(mesh, sequence_parallel):
+    """What each rank gives a gradient for when all compute the same from the same, and its own tokens."""
+    region = region_of(mesh.tensor, sequence_parallel)
+    x = own(random(TOKENS, WIDTH), mesh, sequence_parallel).requires_grad_()
+    entered = region.enter(x)
+    entered.retain_grad()
+    total = region.once(entered.square().sum()[None])
+    total.sum().backward()
+    return entered.grad, x.grad, region.own(random(TOKENS, WIDTH))
+
+
 def everything(mesh):
     """In a rank: what every function here gives."""
     results = {"shared": shared_gradient(mesh), "used before": used_before_leaving(mesh)}
     for sequence_parallel in (False, True):
         results["both ways", sequence_parallel] = both_ways(mesh, sequence_parallel)
         results["linear", sequence_parallel] = rows_of_linear(mesh, sequence_parallel)
+        results["once", sequence_parallel] = once_for_all(mesh, sequence_parallel)
     return results
 
 
@@ -45,6 +57,18 @@ def everything(mesh):
 def results():
     """By the number of ranks: what each gives."""
     return {size: run_ranks(size, everything, tp_size=size) for size in (2, 4)}
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_what_all_compute_alike_counts_once(results, size, sequence_parallel):
+    results = [one["once", sequence_parallel] for one in results[size]]
+    x = random(TOKENS, WIDTH)
+    for rank, (entered, gradient, mine) in enumerate(results):
+        assert torch.equal(entered, 2 * x if rank == 0 else torch.zeros_like(x))
+        wanted = x.chunk(size)[rank] if sequence_parallel else x
+        assert torch.equal(mine, wanted)
+        assert torch.equal(gradient, 2 * wanted)
 
 
 @pytest.mark.parametrize("size", [2, 4])

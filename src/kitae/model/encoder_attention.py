@@ -7,9 +7,9 @@ time: the probabilities are made again in the backward pass. Elsewhere one fused
 core (AMD Zen 5, torch 2.13, fp32, products by oneDNN), forward + backward, CPU ms, here / the fused call:
 
     B x S x N x D        nothing dropped    0.1 dropped
-    16 x 128 x 12 x 32   26 / 85            37 / 40
-    16 x 128 x 12 x 64   34 / 104           45 / 51
-    4 x 512 x 12 x 64    104 / 110          149 / 208
+    16 x 128 x 12 x 32   23 / 84            31 / 40
+    16 x 128 x 12 x 64   31 / 98            38 / 50
+    4 x 512 x 12 x 64    98 / 122           130 / 201
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from kitae.model.attention import blocked
-from kitae.model.dropout import Keep, scaled_mask
+from kitae.model.dropout import Keep
 from kitae.model.kernels import product_dtype
 
 Tensor = torch.Tensor
@@ -47,34 +47,41 @@ def attend_all(qkv: Tensor, seen: Tensor, keep: Keep | None, recompute: bool) ->
 
 
 class _WrittenOut(Function):
+    """The factor of what stays is left out of the large products, and put into the small results."""
+
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, seen: Tensor, keep: Keep | None, recompute: bool) -> Tensor:
         q, k, v = _by_head(qkv)
         mask = None if keep is None else keep.mask()
+        bias = torch.zeros(seen.shape, dtype=q.dtype, device=q.device).masked_fill_(~seen, float("-inf"))
         output: Tensor = q.new_empty(qkv.shape[:2] + qkv.shape[3:])
         for rows in _blocks(qkv):
-            probabilities = _probabilities(q[rows], k[rows], seen[rows])
-            dropped = _dropped(probabilities, keep, mask, rows)
-            output[rows] = (dropped @ v[rows]).transpose(1, 2)
-        ctx.save_for_backward(q, k, v, seen, None if recompute else mask)
+            probabilities = _probabilities(q[rows], k[rows], bias[rows])
+            if mask is not None:
+                probabilities.mul_(mask[rows].to(q.dtype))
+            torch.mul((probabilities @ v[rows]).transpose(1, 2), _factor(keep), out=output[rows])
+        ctx.save_for_backward(q, k, v, bias, None if recompute else mask)
         ctx.keep, ctx.dtype = keep, qkv.dtype
         return output
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        q, k, v, seen, mask = ctx.saved_tensors
+        q, k, v, bias, mask = ctx.saved_tensors
         keep: Keep | None = ctx.keep
         mask = keep.mask() if keep is not None and mask is None else mask
+        factor, scale = _factor(keep), _scale(q) * _factor(keep)
         result = gradient.new_empty(*gradient.shape[:2], 3, *gradient.shape[2:], dtype=ctx.dtype)
         for rows in _blocks(gradient):
-            probabilities = _probabilities(q[rows], k[rows], seen[rows])
+            probabilities = _probabilities(q[rows], k[rows], bias[rows])
             upstream = gradient[rows].transpose(1, 2)
-            dropped = _dropped(probabilities, keep, mask, rows)
-            d_probabilities = _dropped(upstream @ v[rows].mT, keep, mask, rows)
-            d_scores = torch.ops.aten._softmax_backward_data(d_probabilities, probabilities, -1, q.dtype)
-            d_q, d_k = (d_scores @ k[rows]).mul_(_scale(q)), (d_scores.mT @ q[rows]).mul_(_scale(q))
-            for index, part in enumerate((d_q, d_k, dropped.mT @ upstream)):
-                result[rows, :, index] = part.transpose(1, 2)
+            dropped, slopes = probabilities, upstream @ v[rows].mT
+            if mask is not None:
+                kept = mask[rows].to(q.dtype)
+                dropped, slopes = probabilities * kept, slopes.mul_(kept)
+            d_scores = torch.ops.aten._softmax_backward_data(slopes, probabilities, -1, q.dtype)
+            torch.mul((d_scores @ k[rows]).transpose(1, 2), scale, out=result[rows, :, 0])
+            torch.mul((d_scores.mT @ q[rows]).transpose(1, 2), scale, out=result[rows, :, 1])
+            torch.mul((dropped.mT @ upstream).transpose(1, 2), factor, out=result[rows, :, 2])
         return result, None, None, None
 
 
@@ -94,13 +101,11 @@ def _scale(q: Tensor) -> float:
     return float(q.shape[-1] ** -0.5)
 
 
-def _probabilities(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
+def _factor(keep: Keep | None) -> float:
+    return 1.0 if keep is None else keep.scale
+
+
+def _probabilities(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
     """Softmax of the masked scores, [b, N, S, S] in the dtype of `q`, computed in fp32."""
-    scores = (q * _scale(q)) @ k.mT
-    return scores.masked_fill_(~seen[:, None, None], float("-inf")).softmax(-1, torch.float32).to(q.dtype)
-
-
-def _dropped(values: Tensor, keep: Keep | None, mask: Tensor | None, rows: slice) -> Tensor:
-    if keep is None or mask is None:
-        return values
-    return values * scaled_mask(keep, mask[rows], values.dtype)
+    scores = ((q * _scale(q)) @ k.mT).add_(bias[:, None, None])
+    return scores.softmax(-1, torch.float32).to(q.dtype)
