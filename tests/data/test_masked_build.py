@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from japanese_case import write_japanese
 from tiny_wordpiece import IDS, write_wordpiece
 
 import kitae.data.reading as reading_module
@@ -126,6 +127,29 @@ def test_words_of_several_pieces_are_hidden_together(go, corpus, make_config):
     assert 0.05 < hidden[:, 1:][inside].mean() < 0.25
     alone = go(make_config(**corpus, masking={"whole_word": False}))
     assert alone.train.word_starts(range(len(alone.train)))[:, 1:20].mean() > 0.9
+
+
+def test_words_are_those_of_mecab(go, write, make_config, tmp_path):
+    """T37 and row 48: no fast tokenizer, no prefix test; what MeCab cut is hidden together."""
+    text = "今日は天気がいいので、散歩に行きます。新しい辞書を使って文章を分けています。"
+    write("a.txt", "\n".join([text] * 300))
+    folder = write_japanese(tmp_path / "ja")
+    masking = {"next_sentence": False, "short_sequence_probability": 0.0}
+    config = make_config("a.txt", source={"document": "line"}, sequence_length=48, masking=masking)
+    made = go(config, folder=folder, rows=10_000)
+    tokenizer = load_tokenizer(folder)
+    sentences = tokenizer.words_batch([part + "。" for part in text.split("。") if part])
+    starts = np.concatenate([words.starts for words in sentences])
+    assert (made.train.word_starts([0])[0, 1 : 1 + len(starts)] == starts).all()
+    assert 0.2 < starts.mean() < 0.95, "some words have several pieces"
+    rows, _ = originals(made.train)
+    row, slot = np.nonzero(rows.labels != IGNORED)
+    hidden = np.zeros(rows.input_ids.shape, bool)
+    hidden[row, rows.positions[row, slot]] = True
+    inside = hidden[:, 1 : 1 + len(starts)]
+    assert (inside[:, 1:][:, ~starts[1:]] == inside[:, :-1][:, ~starts[1:]]).all()
+    assert abs(inside[:, starts].mean() - 0.15) < 0.01
+    assert made.card["tokenizer"]["dictionary"] == "ipadic"
 
 
 def test_the_card_adds_up(go, corpus, make_config):
