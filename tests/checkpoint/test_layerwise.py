@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from convert_case import HF
 from hf_case import FAMILIES, all_tensors, hf_folder, rewrite
 from native_case import DictSource
 from nxd_case import FIXTURE
+from nxd_models import BASE, LLAMA_8B
 from transformers import AutoModelForCausalLM
 
 from kitae.checkpoint.convert_proof import Side, fixed_prompts, prove_logits, prove_values
-from kitae.checkpoint.layerwise import kitae_logits, require_stock_names, stock_logits
+from kitae.checkpoint.layerwise import _parts, kitae_logits, require_stock_names, stock_logits
 from kitae.checkpoint.model_folder import load_decoder, open_model
 from kitae.checkpoint.nxd_logits import nxd_logits
 from kitae.checkpoint.opened import open_weights
+from kitae.checkpoint.pipe import blocks
 from kitae.errors import ProofError
 from kitae.model.config import DecoderConfig
 
@@ -38,6 +42,35 @@ def test_layer_by_layer_is_the_whole_model(tmp_path, family, tied):
             decoder.logits(decoder(ids, positions)),
         )
         assert torch.equal(stock_logits(one.config, one.source, one.tied, ids, positions), stock(ids).logits)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_large_halves_go_in_parts(tmp_path, family, monkeypatch):
+    """As far as they can be cut, with rounding as the only difference; biases would count in each part."""
+    from kitae.checkpoint import layerwise
+
+    one = side(hf_folder(tmp_path / "model", family))
+    ids, positions = fixed_prompts(one.decoder_config)
+    given = (one.decoder_config, one.source, one.tied, ids, positions)
+    due = kitae_logits(*given)
+    monkeypatch.setattr(layerwise, "_PART_BYTES", 1000)
+    parts = [layerwise._parts(one.decoder_config, half) for half in ("attention", "mlp")]
+    assert parts == ([1, 1] if family == "llama-biases" else [2, 2])
+    assert (kitae_logits(*given) - due).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("half", ["attention", "mlp"])
+def test_parts_of_an_8b(half):
+    config = DecoderConfig.from_hf({**BASE, **LLAMA_8B})
+    assert _parts(config, half) == {"attention": 1, "mlp": 4}[half]
+
+
+def test_ranks_multiply_with_a_few_rows_at_a_time(monkeypatch):
+    source = open_weights(FIXTURE / "qkv_kv2", HF).source
+    config = DecoderConfig.from_hf(json.loads((HF / "config.json").read_text()))
+    due = nxd_logits(config, source, None, *fixed_prompts(config))
+    monkeypatch.setattr("kitae.checkpoint.nxd_logits.blocks", lambda info: blocks(info, 200))
+    assert (nxd_logits(config, source, None, *fixed_prompts(config)) - due).abs().max() < 1e-6
 
 
 def test_only_one_matrix_has_memory_at_a_time(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ forward pass, whose matrices have no memory but while they are multiplied with.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,16 +23,19 @@ from kitae.checkpoint.hf_sink import HEAD
 from kitae.checkpoint.live import LiveSink
 from kitae.checkpoint.model_folder import EMBEDDING
 from kitae.checkpoint.pipe import TensorSource, blocks
-from kitae.checkpoint.stream import stream
+from kitae.checkpoint.stream import fill
 from kitae.errors import ProofError
 from kitae.model.attention import attention_mask
 from kitae.model.blocks import Attention, Context, GatedMLP, Parameters, RMSNorm
 from kitae.model.config import DecoderConfig
 from kitae.model.decoder import decoder_layouts
 from kitae.model.rotary import inverse_frequencies, rotary_tables
+from kitae.parallel.cuts import Place
 from kitae.parallel.region import UNCUT
 
 NORM = "model.norm.weight"
+_PART_BYTES = 200_000_000
+"""How much of half a layer has memory at once, in fp32: all of it in models of up to about 1B."""
 _FIRST = "model.layers.0."
 
 
@@ -119,12 +123,19 @@ class _Renamed:
 def _through_layer(
     config: DecoderConfig, source: TensorSource, index: int, x: torch.Tensor, context: Context
 ) -> torch.Tensor:
-    """A layer as `kitae.model.blocks.Layer` computes it, its two halves in memory one after the other."""
+    """A layer as `kitae.model.blocks.Layer` computes it, its two halves in memory one after the other.
+
+    A half that is large goes in parts as tensor-parallel ranks have them, whose results are summed.
+    """
     one = replace(config, num_layers=1, windows=(config.windows[index],))
     for name, make in _HALVES.items():
-        own = _filled(one, _Renamed(source, index), name)
-        norm = RMSNorm(own.below(f"{name}_norm"), config.rms_norm_eps)
-        x = x + make(one, own.below(name))(x, norm, context)
+        parts = _parts(one, name)
+        result = x
+        for part in range(parts):
+            own = _filled(one, _Renamed(source, index), name, Place(parts, part))
+            norm = RMSNorm(own.below(f"{name}_norm"), config.rms_norm_eps)
+            result = result + make(one, own.below(name))(x, norm, context)
+        x = result
     return x
 
 
@@ -134,14 +145,27 @@ _HALVES: Mapping[str, Callable[[DecoderConfig, Parameters], nn.Module]] = {
 }
 
 
-def _filled(config: DecoderConfig, source: _Renamed, half: str) -> Parameters:
-    """Parameters of half a layer, in fp32."""
-    table = decoder_layouts(config, True)(1, 0)
+def _parts(config: DecoderConfig, half: str) -> int:
+    """In how many parts half a layer goes: the fewest that are small, as far as KV heads divide."""
+    rows = {
+        "attention": 2 * (config.num_heads + config.num_kv_heads) * config.head_dim,
+        "mlp": 3 * config.intermediate_size,
+    }[half]
+    if config.out_bias or config.mlp_bias:
+        # Each part would add them.
+        return 1
+    common = math.gcd(config.num_kv_heads, config.intermediate_size)
+    least = rows * config.hidden_size * torch.float32.itemsize / _PART_BYTES
+    return next((count for count in range(1, common) if common % count == 0 and count >= least), common)
+
+
+def _filled(config: DecoderConfig, source: _Renamed, half: str, place: Place) -> Parameters:
+    """Parameters of half a layer, or of a part of it, in fp32."""
+    table = decoder_layouts(config, True)(place.tp_size, place.tp_rank)
     layouts = {one.name: one for one in table if one.name.startswith(f"layers.0.{half}")}
     tensors = {name: nn.Parameter(torch.empty(layout.shape)) for name, layout in layouts.items()}
-    names = [piece.tensor for layout in layouts.values() for piece in layout.pieces]
     with LiveSink(tensors, list(layouts.values())) as sink:
-        stream(source, sink, names)
+        fill(source, sink)
     return Parameters(tensors, layouts).below("layers.0")
 
 
@@ -165,13 +189,22 @@ def _empty_stock_model(config: Mapping[str, Any], dtype: torch.dtype) -> Any:
 def _give(module: nn.Module, source: TensorSource, prefix: str, dtype: torch.dtype) -> None:
     """Fill a module, key for key."""
     names = [name for name in source.tensors() if name.startswith(prefix)]
-    state = {name.removeprefix(prefix): source.read(name).to(dtype) for name in names}
+    state = {name.removeprefix(prefix): _read(source, name, dtype) for name in names}
     try:
         module.load_state_dict(state, strict=True, assign=True)
     except RuntimeError as error:
         raise ProofError(
             f"transformers' {type(module).__name__} does not take the tensors: {error}"
         ) from error
+
+
+def _read(source: TensorSource, name: str, dtype: torch.dtype) -> torch.Tensor:
+    """A whole tensor, of whose own dtype there is only a part in memory at a time."""
+    info = source.tensors()[name]
+    result = torch.empty(info.shape, dtype=dtype)
+    for box in blocks(info):
+        result[box.slices()] = source.read(name, box)
+    return result
 
 
 def _take(module: nn.Module, given: object, result: object) -> None:

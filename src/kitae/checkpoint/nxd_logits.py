@@ -42,6 +42,11 @@ class _Files:
         values = self._stored[key].read(box)
         return values.to(self._dtype or values.dtype).float()
 
+    def linear(self, x: torch.Tensor, key: str, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """Give x W^T + b, with a few rows of W at a time."""
+        result = torch.cat([F.linear(x, rows) for _, rows in self.runs(key)], -1)
+        return result if bias is None else result + bias
+
     def runs(self, key: str) -> Iterator[tuple[int, torch.Tensor]]:
         """A tensor in runs of rows: the first row's number, and the rows."""
         for box in blocks(self._stored[key].info):
@@ -59,7 +64,7 @@ def nxd_logits(
     ids: torch.Tensor,
     positions: torch.Tensor,
 ) -> torch.Tensor:
-    """fp32 logits [B, S, V] for ids and positions [B, S]; one tensor of one rank in memory at a time.
+    """fp32 logits [B, S, V] for ids and positions [B, S]; a part of one tensor in memory at a time.
 
     With `dtype`, of weights that are rounded to it.
     """
@@ -71,7 +76,8 @@ def nxd_logits(
             hidden = hidden + layer.sum_over(ranks, layer.attention, hidden)
             hidden = hidden + layer.sum_over(ranks, layer.mlp, hidden)
         hidden = _norm(hidden, ranks[0], "model.norm.weight", config)
-        return torch.cat([part for files in ranks for part in _head(files, hidden)], -1)
+        # The embedding is the head where there is no other.
+        return torch.cat([one.linear(hidden, HEAD if HEAD in one else EMBEDDING) for one in ranks], -1)
 
 
 def _embedded(ranks: Sequence[_Files], ids: torch.Tensor) -> torch.Tensor:
@@ -84,12 +90,6 @@ def _embedded(ranks: Sequence[_Files], ids: torch.Tensor) -> torch.Tensor:
             here = (own >= 0) & (own < len(values))
             result[here] = values[own[here]]
     return result
-
-
-def _head(files: _Files, hidden: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The rank's logits; the embedding is the head where there is no other."""
-    for _, rows in files.runs(HEAD if HEAD in files else EMBEDDING):
-        yield F.linear(hidden, rows)
 
 
 def _norm(x: torch.Tensor, files: _Files, key: str, config: DecoderConfig) -> torch.Tensor:
@@ -128,7 +128,7 @@ class _Layer:
         scores = torch.einsum("bsnd,btnd->bnst", q, k) * config.head_dim**-0.5
         weights = scores.masked_fill(~self._seen, float("-inf")).softmax(-1)
         mixed = torch.einsum("bnst,btnd->bsnd", weights, v).flatten(2)
-        return F.linear(mixed, files.read(f"{prefix}o_proj.weight"))
+        return files.linear(mixed, f"{prefix}o_proj.weight")
 
     def mlp(self, files: _Files, x: torch.Tensor) -> torch.Tensor:
         """Likewise, of the MLP."""
@@ -136,27 +136,23 @@ class _Layer:
         x = x * files.read(f"{self._prefix}post_attention_layernorm.weight")
         both = f"{prefix}gate_up_proj.weight"
         if both in files:
-            gate, up = F.linear(x, files.read(both)).chunk(2, -1)
+            gate, up = files.linear(x, both).chunk(2, -1)
         else:
-            gate, up = (F.linear(x, files.read(f"{prefix}{name}_proj.weight")) for name in ("gate", "up"))
-        return F.linear(F.silu(gate) * up, files.read(f"{prefix}down_proj.weight"))
+            gate, up = (files.linear(x, f"{prefix}{name}_proj.weight") for name in ("gate", "up"))
+        return files.linear(F.silu(gate) * up, f"{prefix}down_proj.weight")
 
     def _qkv(self, files: _Files, prefix: str, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """The rank's query, key and value [B, S, heads x D], wherever it keeps them."""
         for one in ("weight_qkv", "weight"):
             key = f"{prefix}qkv_proj.{one}"
             if key in files:
-                return self._split(F.linear(x, files.read(key)), files, prefix)
+                return self._split(files.linear(x, key), files, prefix)
         if f"{prefix}q_proj.weight" not in files:
-            return [F.linear(x, files.read(f"{prefix}qkv_proj.weight_{name}")) for name in "qkv"]
-        biases = [f"{prefix}{name}_proj.bias" for name in "qkv"]
+            return [files.linear(x, f"{prefix}qkv_proj.weight_{name}") for name in "qkv"]
         return [
-            F.linear(
-                x,
-                files.read(f"{prefix}{name}_proj.weight"),
-                files.read(bias) if bias in files else None,
-            )
-            for name, bias in zip("qkv", biases, strict=True)
+            files.linear(x, f"{prefix}{name}_proj.weight", files.read(bias) if bias in files else None)
+            for name in "qkv"
+            for bias in (f"{prefix}{name}_proj.bias",)
         ]
 
     def _split(self, fused: torch.Tensor, files: _Files, prefix: str) -> Sequence[torch.Tensor]:
