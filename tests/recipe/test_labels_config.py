@@ -32,6 +32,7 @@ def test_values_of_the_recipe_become_classes(write):
         (None, ["a", "b"], None, ["a", "b"]),
         ({"1.0": 1, "2": 0}, ["a", "b"], {"1": 1, "2": 0}, ["a", "b"]),
         ({"bad": "negative", "good": "positive"}, None, {"bad": 0, "good": 1}, ["negative", "positive"]),
+        ({"good": "positive", "bad": "negative"}, None, {"good": 1, "bad": 0}, ["negative", "positive"]),
         ({"x": "b", "y": "a", "z": "b"}, ["a", "b"], {"x": 1, "y": 0, "z": 1}, ["a", "b"]),
         ({"x": "b", "y": "c"}, ["a", "b", "c"], {"x": 1, "y": 2}, ["a", "b", "c"]),
     ],

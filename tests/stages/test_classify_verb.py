@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+import yaml
 from classifier_case import write_classifier, write_japanese_classifier, write_texts
 from japanese_case import linked_dictionary, write_japanese
 from job_case import kitae
@@ -104,6 +105,7 @@ def test_a_dictionary_that_lies_elsewhere_now(tmp_path, capsys):
         (["--text", "a", "--file", "b"], 2, "and not both"),
         (["--text", "a", "--text-pair", "b", "--text-pair", "c"], 2, "--text-pair: 2 for 1 texts"),
         (["--text", " "], 3, "--text: a text is blank"),
+        (["--text", "good \udcff"], 3, "a text that is not valid Unicode; give UTF-8"),
         (["--file", "nothere.txt"], 3, "nothere.txt: no such file or folder"),
     ],
 )
@@ -124,3 +126,67 @@ def test_a_tokenizer_of_another_model(tmp_path, capsys):
     folder = write_classifier(tmp_path / "small", vocab_size=20)
     assert kitae("classify", folder, "--text", "good z") == 3
     assert "but the embedding has 20 rows" in capsys.readouterr().err
+
+
+RECIPE = {
+    "kitae": 1,
+    "name": "ja",
+    "objective": "classification",
+    "model": {"folder": "model"},
+    "data": {
+        "train": [{"path": "a.jsonl"}],
+        "heldout": {"fraction": 0.3},
+        "labels": {"values": {"良": "good", "悪": "bad"}},
+        "normalisation": "nfkc",
+        "sequence_length": 12,
+        "workers": 0,
+    },
+    "optimizer": {"learning_rate": 1e-3},
+    "training": {"duration": "3 steps", "global_batch_size": 4},
+}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A finished run of a Japanese classifier, from raw text on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KITAE_CACHE", str(tmp_path / "cache"))
+    write_japanese_classifier(tmp_path / "model")
+    lines = [{"text": f"{n}番目の本は{word}い。", "label": word} for n in range(8) for word in "良悪"]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines))
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE, allow_unicode=True))
+    assert kitae("run", "recipe.yaml") == 0
+    return tmp_path / "runs/ja"
+
+
+def test_a_run_its_checkpoint_and_its_export_say_the_same(run, capsys):
+    """Through all stages, and then through stock transformers."""
+    (checkpoint,) = (run / "checkpoints").glob("step-*3")
+    text = "二番目の本は悪い。"
+    capsys.readouterr()
+    for path in (run, checkpoint, run / "export"):
+        assert kitae("classify", path, "--text", text, "--json") == 0
+    found = lines(capsys)
+    assert found[0]["scores"] == found[1]["scores"]
+    assert found[0]["scores"] == pytest.approx(found[2]["scores"], abs=1e-6)
+    assert set(found[0]["scores"]) == {"good", "bad"}
+    (stock,) = pipeline("text-classification", model=str(run / "export"))(text)
+    assert stock["label"] == found[0]["label"]
+    assert stock["score"] == pytest.approx(found[0]["score"], abs=1e-5)
+
+
+def test_a_run_reads_texts_as_it_was_trained(run, capsys):
+    """Its normalisation, and the length of its rows."""
+    capsys.readouterr()
+    assert kitae("classify", run, "--text", "良い本だ。" * 9, "--json") == 0
+    assert lines(capsys)[0]["cut_tokens"] > 0
+    assert kitae("classify", run / "export", "--text", "良い本だ。" * 9, "--json") == 0
+    assert lines(capsys)[0]["cut_tokens"] == 0
+
+
+def test_the_export_names_the_dictionary(run):
+    settings = json.loads((run / "export/tokenizer_config.json").read_text())
+    assert settings["mecab_kwargs"] == {"mecab_dic": "ipadic"}
+    config = json.loads((run / "export/config.json").read_text())
+    assert config["id2label"] == {"0": "bad", "1": "good"}
+    assert config["architectures"] == ["BertForSequenceClassification"]

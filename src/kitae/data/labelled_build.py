@@ -19,8 +19,11 @@ from kitae.data.preparation import Advance, Built, Job, Largest
 from kitae.data.reading import Reading
 from kitae.data.special import check_token
 from kitae.data.split import draws_of, first_by_draw
+from kitae.errors import DataError
 from kitae.recipe.labels import LabelsConfig
 
+SHORTEST_TEXT, SHORTEST_PAIR = 3, 5
+"""Positions of a row that holds a token of each text."""
 MANY_UNKNOWN = 0.05
 """Share of unknown tokens above which the vocabulary hardly belongs to the text."""
 
@@ -82,6 +85,12 @@ class LabelledBuilder:
         self._reading = Reading[LabelledBatch](job, advance, self._add)
         self._sides: dict[str, Side] = {}
         self._largest = Largest()
+        shortest = SHORTEST_PAIR if self._config.text_pair_field is not None else SHORTEST_TEXT
+        if job.config.sequence_length < shortest:
+            raise DataError(
+                f"data.sequence_length: {job.config.sequence_length} positions hold no text beside the "
+                f"special tokens; set it to {shortest} at least"
+            )
         for token in job.tokenizer.special.need("cls", "sep"):
             self._check(token, "the tokens around a text")
 

@@ -1,7 +1,7 @@
 """Texts, or pairs of them, become the rows of a classifier: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
-What is too long is cut at its end: of a pair the longer text, and of two that are equal the second.
-N texts, T tokens of all of them.
+What is too long is cut at its end: of a pair the longer text, and of two that are equal the second. A batch
+is framed as a whole, in arrays. N texts, T tokens of all of them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,77 +84,105 @@ class LabelledEncoder:
         self._spec = spec
         special = spec.tokenizer.special
         self._cls, self._sep = special.need("cls", "sep")
-        self._unknown = special.unk
-        self._inside = np.array(sorted(special.all - {special.unk}), np.uint32)
+        self._unknown = np.array([] if special.unk is None else [special.unk], np.uint32)
+        self._special = np.array(sorted(special.all - {special.unk}), np.uint32)
 
     def __call__(self, contents: Sequence[Content]) -> Encoded:
         """Encode; texts that are left out, blank, or that the tokenizer finds nothing in, come out empty."""
         texts = [("", None) if content is None else content for content in contents]
+        is_pair = np.array([second is not None for _, second in texts], np.bool_)
         firsts = [clean(first, self._spec.normalisation) for first, _ in texts]
         seconds = [clean(second or "", self._spec.normalisation) for _, second in texts]
-        ids = self._spec.tokenizer.encode_batch([text if text.strip() else "" for text, _ in firsts])
-        pairs = [second is not None for _, second in texts]
-        others = self._spec.tokenizer.encode_batch([text for text, _ in seconds]) if any(pairs) else ids
-        rows = [
-            self._row(one, other if is_pair else None)
-            for one, other, is_pair in zip(ids, others, pairs, strict=True)
+        first = self._ragged([text if text.strip() else "" for text, _ in firsts])
+        second = self._ragged([text for text, _ in seconds]) if is_pair.any() else first.emptied()
+        raw = [
+            (one.encode("utf-8"), two.encode("utf-8"))
+            for (one, _), (two, _) in zip(firsts, seconds, strict=True)
+        ]
+        rows, of_tokens = self._rows(first, second, is_pair)
+        of_texts = [
+            [len(one) + len(two), len(first[0]) + len(second[0]), first[1] or second[1]]
+            for (one, two), first, second in zip(raw, firsts, seconds, strict=True)
         ]
         return Encoded(
-            ids=np.concatenate([row for row, _, _ in rows]) if rows else np.zeros(0, np.uint32),
-            lengths=np.array([len(row) for row, _, _ in rows], np.int64),
-            firsts=np.array([first for _, first, _ in rows], np.int64),
-            counts=np.array(
-                [
-                    _of_text(first, second) + own
-                    for first, second, (_, _, own) in zip(firsts, seconds, rows, strict=True)
-                ],
-                np.int64,
-            ).reshape(len(rows), len(COUNTS)),
+            **rows,
+            counts=np.hstack([np.array(of_texts, np.int64).reshape(len(texts), 3), of_tokens]),
             digests=[
-                _digest(first, second if is_pair else None)
-                for (first, _), (second, _), is_pair in zip(firsts, seconds, pairs, strict=True)
+                hashlib.blake2b(one + b"\0" + two if pair else one, digest_size=16).digest()
+                for (one, two), pair in zip(raw, is_pair, strict=True)
             ],
         )
 
-    def _row(self, first: Ids, second: Ids | None) -> tuple[Ids, int, list[int]]:
-        """The framed tokens, how many belong to the first text, and what is counted of tokens."""
-        if not len(first):
-            return first, 0, [0, 0, 0, 0]
-        room = self._spec.sequence_length - (2 if second is None else 3)
-        ends = np.array([self._sep], np.uint32)
-        whole = [first] if second is None else [first, second]
-        kept = [
-            text[:length] for text, length in zip(whole, fitted([len(t) for t in whole], room), strict=True)
-        ]
-        cut = sum(map(len, whole)) - sum(map(len, kept))
-        begin = np.array([self._cls], np.uint32)
-        row = np.concatenate([begin, *(part for text in kept for part in (text, ends))])
-        inside = np.concatenate(kept)
-        unknown = int((inside == self._unknown).sum()) if self._unknown is not None else 0
-        special = int(np.isin(inside, self._inside).sum())
-        return row, len(kept[0]) + 2, [int(cut > 0), cut, unknown, special]
+    def _ragged(self, texts: Sequence[str]) -> Ragged:
+        return Ragged.of(self._spec.tokenizer.encode_batch(texts))
+
+    def _rows(
+        self, first: Ragged, second: Ragged, is_pair: NDArray[np.bool_]
+    ) -> tuple[dict[str, Any], NDArray[np.int64]]:
+        """Framed tokens with their lengths and those of first texts, and [N, 4] what is counted of tokens."""
+        there = first.lengths > 0
+        room = self._spec.sequence_length - np.where(is_pair, 3, 2)
+        kept_first, kept_second = fitted(first.lengths, second.lengths * there, room)
+        cut = (first.lengths + second.lengths) * there - kept_first - kept_second
+        first, second = first.cut(kept_first), second.cut(kept_second)
+        frames = np.where(is_pair, 3, 2) * there
+        lengths = kept_first + kept_second + frames
+        starts = np.cumsum(lengths) - lengths
+        ids = np.full(int(lengths.sum()), self._sep, np.uint32)
+        ids[starts[there]] = self._cls
+        ids[first.places(starts + 1)] = first.ids
+        ids[second.places(starts + kept_first + 2)] = second.ids
+        counted = [first.count(wanted) + second.count(wanted) for wanted in (self._unknown, self._special)]
+        of_tokens = np.stack([cut > 0, cut, *counted], axis=1).astype(np.int64)
+        return {"ids": ids, "lengths": lengths, "firsts": (kept_first + 2) * there}, of_tokens
 
 
-def fitted(lengths: Sequence[int], room: int) -> list[int]:
-    """Lengths that come to at most `room`, tokens taken from the longer text, of equal ones the second."""
-    if len(lengths) == 1:
-        return [min(lengths[0], room)]
-    first, second = lengths
-    if first + second <= room:
-        return [first, second]
-    if min(first, second) <= room // 2:
-        return [first, room - first] if first <= second else [room - second, second]
-    return [room - room // 2, room // 2]
+@dataclass(frozen=True)
+class Ragged:
+    """Tokens of texts, one after the other; N texts, T tokens."""
+
+    ids: Ids
+    """[T]."""
+    lengths: NDArray[np.int64]
+    """[N]."""
+
+    @classmethod
+    def of(cls, texts: Sequence[Ids]) -> Ragged:
+        """Of the tokens of each text."""
+        lengths = np.array([len(text) for text in texts], np.int64)
+        return cls(np.concatenate([np.zeros(0, np.uint32), *texts]), lengths)
+
+    def emptied(self) -> Ragged:
+        """As many texts without tokens."""
+        return Ragged(self.ids[:0], np.zeros_like(self.lengths))
+
+    def within(self) -> NDArray[np.int64]:
+        """[T] the place of each token in its text."""
+        return np.arange(len(self.ids)) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
+
+    def cut(self, lengths: NDArray[np.int64]) -> Ragged:
+        """The first tokens of each text."""
+        return Ragged(self.ids[self.within() < np.repeat(lengths, self.lengths)], lengths)
+
+    def places(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[T] where each token goes when the texts begin at `starts` [N]."""
+        return np.repeat(starts, self.lengths) + self.within()
+
+    def count(self, wanted: Ids) -> NDArray[np.int64]:
+        """[N] how many tokens of each text are among `wanted`."""
+        found = np.isin(self.ids, wanted)
+        text = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return np.bincount(text[found], minlength=len(self.lengths))
 
 
-def _of_text(first: tuple[str, bool], second: tuple[str, bool]) -> list[int]:
-    texts = (first[0], second[0])
-    size = sum(len(text.encode("utf-8", "replace")) for text in texts)
-    return [size, sum(map(len, texts)), int(first[1] or second[1])]
-
-
-def _digest(first: str, second: str | None) -> bytes:
-    parts = [first.encode("utf-8", "replace")]
-    if second is not None:
-        parts.append(second.encode("utf-8", "replace"))
-    return hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
+def fitted(
+    first: NDArray[np.int64], second: NDArray[np.int64], room: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Lengths [N] that come to at most `room`: tokens go from the longer text, of equal ones the second."""
+    half = room // 2
+    shorter_first = first <= second
+    both_long = np.minimum(first, second) > half
+    kept = np.where(shorter_first, first, room - second)
+    kept = np.where(both_long, room - half, kept)
+    kept = np.where(first + second > room, kept, first)
+    return kept, np.where(first + second > room, room - kept, second)

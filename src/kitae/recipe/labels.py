@@ -27,8 +27,8 @@ class LabelsConfig(Section):
     """Value of the field -> its class, a number from 0 or a name, such as {1: 0, 2: 0, 4: 1, 5: 1}; rows with
     other values are dropped and counted. null: every value is a class, in sorted order."""
     names: Annotated[list[NonEmpty], Field(min_length=2)] | None = None
-    """Names of the classes in the order of their numbers, for the export and `kitae classify`; null: the
-    values themselves, or LABEL_0, LABEL_1, .. for classes that are numbers."""
+    """Names of the classes in the order of their numbers, for the export and `kitae classify`; null: those of
+    the values, sorted, or LABEL_0, LABEL_1, .. for classes that are numbers."""
     text_pair_field: NonEmpty | None = None
     """Field or column of a second text, which follows the first behind a separator."""
     sample: Positive | None = None
@@ -83,10 +83,10 @@ class LabelsConfig(Section):
         """Names of the classes by number; None where the data say them."""
         if self.names is not None or self.values is None:
             return self.names
-        targets = list(dict.fromkeys(self.values.values()))
+        targets = set(self.values.values())
         if all(isinstance(target, int) for target in targets):
             return [f"LABEL_{number}" for number in range(len(targets))]
-        return [str(target) for target in targets]
+        return sorted(str(target) for target in targets)  # a mapping's order is nobody's promise
 
 
 def _listed(numbers: set[int]) -> str:
