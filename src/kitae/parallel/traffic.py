@@ -1,4 +1,4 @@
-"""Closed form of the bytes that a rank gives to collectives in one update, by kind.
+"""Closed form of the bytes that a rank gives to collectives in one update of a decoder, by kind.
 
 T tokens of a micro-batch, H hidden, L layers. Of what ranks tell each other over the control group (signals,
 counts, losses: some bytes a micro-batch) nothing is in here, nor of evaluations or LAMB's norms.
