@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -187,12 +186,19 @@ def test_one_has_it_at_a_time(journal, tmp_path):
     mine.close()
 
 
-def test_names_are_as_they_are(journal):
-    put(journal, "重み.ü")
+@pytest.mark.parametrize("name", ["重み.ü", "not utf-8: \udcff"])
+def test_names_are_as_they_are(journal, name):
+    put(journal, name)
     journal.keep()
     journal.close()
-    assert read_journal(journal.folder).done == {"weights": {"重み.ü"}}
-    assert json.loads((journal.folder / JOURNAL_NAME).read_text("utf-8").splitlines()[1])
+    assert read_journal(journal.folder).done == {"weights": {name}}
+
+
+def test_a_disk_without_room_for_a_journal(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "write_synced", lambda *given: os.open(tmp_path / "no folder" / "f", 0))
+    with pytest.raises(FileNotFoundError):
+        Journal.begin(tmp_path / "home", MADE, checked=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tensor_is_noted_when_all_of_it_is_written(journal, monkeypatch):

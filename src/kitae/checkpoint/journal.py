@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -109,11 +110,14 @@ class Journal:
         """Make the folder, with a journal in it that is locked from its first moment."""
         folder.mkdir(parents=True)
         with ExitStack() as lock:
+            removed = lock.enter_context(ExitStack())
+            removed.callback(shutil.rmtree, folder, ignore_errors=True)
             line = _line({"made": made})
             fresh = folder / f"{JOURNAL_NAME}.new"
             write_synced(fresh, line)
             lock.enter_context(exclusive(fresh))
             fresh.rename(folder / JOURNAL_NAME)
+            removed.pop_all()
             return cls(folder, Noted(made, {}, False, {}, len(line)), lock.pop_all(), checked)
 
     @classmethod
@@ -240,4 +244,4 @@ def _size(file: Path) -> int:
 
 
 def _line(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(body).encode() + b"\n"
