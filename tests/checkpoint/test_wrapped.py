@@ -6,7 +6,7 @@ import pytest
 import torch
 from native_case import DictSource
 
-from kitae.checkpoint.wrapped import Cast, Counting, is_finite
+from kitae.checkpoint.wrapped import Cast, Counting
 from kitae.errors import ProofError, WeightsError
 from kitae.parallel.layout import Box
 
@@ -80,12 +80,3 @@ def test_a_cast_that_overflows_and_one_that_was_infinite_before():
     with pytest.raises(WeightsError, match=r"tensor w has values up to 7e\+04, which float16 cannot hold"):
         Cast(DictSource({"w": torch.tensor([-7e4, 1.0])}), torch.float16).read("w")
     assert Cast(DictSource({"w": torch.tensor([math.inf])}), torch.float16).read("w").isinf().all()
-
-
-def test_finite_also_where_the_sum_is_not():
-    assert is_finite(torch.full((4,), 3e38))
-    assert is_finite(torch.tensor([3e38, -3e38]).bfloat16())
-    assert not is_finite(torch.tensor([math.inf, -math.inf]))
-    assert not is_finite(torch.tensor([1.0, math.nan]).half())
-    assert is_finite(torch.zeros(0))
-    assert is_finite(torch.tensor([1, 2]))

@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 
+from kitae.checkpoint.bits import same_bits
 from kitae.checkpoint.hf_sink import HEAD
 from kitae.checkpoint.model_folder import EMBEDDING
 from kitae.checkpoint.pipe import TensorInfo, TensorSource, blocks
@@ -61,11 +62,6 @@ def compare(first: TensorSource, second: TensorSource) -> list[Compared]:
             lacking[HEAD] = lacking[EMBEDDING]
     found = [_compare(name, first, second, infos, others) for name in infos]
     return [*found, *(Compared(name, "extra", None, others[name]) for name in others if name not in infos)]
-
-
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one shape and dtype have the same bits."""
-    return one.dtype == other.dtype and torch.equal(_bits(one), _bits(other))
 
 
 def summary(found: Iterable[Compared]) -> Mapping[Verdict, list[Compared]]:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from kitae.checkpoint.bits import same_bits
 from kitae.checkpoint.coverage import intersect, listed, within
 from kitae.checkpoint.pipe import TensorInfo
 from kitae.checkpoint.torch_archive import blocks
@@ -140,7 +141,7 @@ def _require_same(name: str, first: _Part, other: _Part) -> None:
     for start, count in blocks(rows, prod(rest) * first.tensor.info.dtype.itemsize, _COMPARED_BYTES):
         box = Box((first.full.start[0] + start, *first.full.start[1:]), (count, *rest))
         ours, theirs = first.read(box), other.read(box)
-        if torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8)):
+        if same_bits(ours, theirs):
             continue
         same = (ours.view(torch.uint8) == theirs.view(torch.uint8)).reshape(*ours.shape, -1).all(-1)
         if not same.all():

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 
 import torch
 
+from kitae.checkpoint.bits import is_finite
 from kitae.checkpoint.coverage import Coverage
 from kitae.checkpoint.pipe import TensorInfo, TensorSource
 from kitae.errors import ProofError, WeightsError
 from kitae.parallel.layout import Box
 
 _REPORT_EVERY_S = 10.0
-_SUMMED = 1 << 20
 
 
 class Cast:
@@ -102,18 +102,6 @@ class Counting:
         rate = self._read_bytes / (now - self._began)
         there = self._used_bytes + self._read_bytes
         self._report(f"{there / 1e9:.1f} of {self._total_bytes / 1e9:.1f} GB, {rate / 1e9:.2f} GB/s")
-
-
-def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether every value is; a sum tells it at the speed of memory, unless it overflows."""
-    if not tensor.dtype.is_floating_point:
-        return True
-    wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    return all(
-        bool(torch.isfinite(part.sum(dtype=wide))) or bool(torch.isfinite(part).all())
-        # In parts, because a sum in another dtype makes a copy in that dtype first.
-        for part in torch.split(tensor.reshape(-1), _SUMMED)
-    )
 
 
 def _name(dtype: torch.dtype) -> str:
