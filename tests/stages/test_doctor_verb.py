@@ -46,10 +46,10 @@ def test_a_folder_for_people_and_the_exit_code(tmp_path, capsys):
     folder = write_japanese(tmp_path / "t")
     assert kitae("doctor", folder) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("ok    python        3.")
-    assert any(line.startswith("ok    dictionary    ipadic (ipadic 1.") for line in lines)
+    assert lines[0].startswith(f"ok    {'python':17}  3.")
+    assert any(line.startswith(f"ok    {'dictionary':17}  ipadic (ipadic 1.") for line in lines)
     assert kitae("doctor", write_japanese(tmp_path / "u", mecab_kwargs={"mecab_dic": "unidic_lite"})) == 1
-    assert "fail  dictionary    the vocabulary holds" in capsys.readouterr().out
+    assert f"fail  {'dictionary':17}  the vocabulary holds" in capsys.readouterr().out
 
 
 def test_a_dictionary_for_files_that_name_none(tmp_path, capsys):

@@ -38,7 +38,7 @@ def doctor(
     for finding in examine(patient_of(subject, changes, dictionary)):
         findings.append(finding)
         if not as_json:
-            print(f"{finding.level:4}  {finding.subject:12}  {finding.text}", flush=True)
+            print(f"{finding.level:4}  {finding.subject:17}  {finding.text}", flush=True)
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
     if any(finding.level == "fail" for finding in findings):
