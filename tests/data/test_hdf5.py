@@ -81,7 +81,9 @@ def test_rows_of_many_shards_come_back(go, make_config, tmp_path):
     parts = [shard(count, seed) for seed, count in enumerate((40, 7, 25))]
     for number, (arrays, _) in enumerate(parts):
         write_shard(tmp_path / "shards" / f"part_training_{number}.hdf5", arrays)
-    made = go(make_config, **FOLDER)
+    said = []
+    made = go(make_config, **FOLDER, report=said.append)
+    assert said[0] == "unpacking shards"
     assert len(made.train) == 72
     rows = made.train.read([Sample(number, 3) for number in range(72)])
     whole = {name: np.concatenate([arrays[name] for arrays, _ in parts]) for name in parts[0][0]}

@@ -53,5 +53,9 @@ def test_settings_without_effect_are_told(write):
         "data.eos: has no effect with objective masked-lm, whose rows end with a document",
         "data.masking.replace: with random 0 as well nothing is hidden, and the model can copy",
     )
+    few = loaded(write, "data.sequence_length=128", "data.masking.max_predictions=10")
+    assert resolve(few, backend="cpu").warnings[0] == (
+        "data.masking.max_predictions: 10 of 128 positions are fewer than probability 0.15 asks for"
+    )
     other = load_recipe(write(), ["data.masking={}"]).recipe
     assert resolve(other, backend="cpu").warnings[0].startswith("data.masking: has no effect with objective")

@@ -9,7 +9,7 @@ from kitae.data.labelled_build import LabelledBuilder
 from kitae.data.labelled_data import LabelledData
 from kitae.data.labelled_pack import FORMAT
 from kitae.data.normalise import unicode_version
-from kitae.data.preparation import Advance, Job
+from kitae.data.preparation import Advance, Job, tokenising
 from kitae.data.sources import Sources
 from kitae.data.word_tokenizer import WordTokenizer, load_tokenizer
 from kitae.recipe.sources import DataConfig
@@ -40,6 +40,10 @@ class Labelling:
             "draw": None if draws == (None, None, None) else [fraction, seed],
             "options": self.options(config, sources),
         }
+
+    def work(self, config: DataConfig, sources: Sources) -> tuple[int, str]:
+        """Tokenising, in as many processes as it is worth."""
+        return tokenising(config, sources)
 
     def load_tokenizer(self, folder: Path, config: DataConfig) -> WordTokenizer:
         """The tokenizer with its special tokens and, for Japanese, its dictionary."""

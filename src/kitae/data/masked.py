@@ -10,7 +10,7 @@ from kitae.data.masked_build import MaskedBuilder, masking_of
 from kitae.data.masked_data import MaskedData
 from kitae.data.masked_pack import FORMAT
 from kitae.data.normalise import unicode_version
-from kitae.data.preparation import Advance, Builder, Job
+from kitae.data.preparation import Advance, Builder, Job, tokenising
 from kitae.data.sources import FileSource, Sources
 from kitae.data.word_tokenizer import WordTokenizer, load_tokenizer
 from kitae.errors import DataError
@@ -63,6 +63,10 @@ class MaskedText:
             "draw": [fraction, seed] if drawn else None,
             "options": self.options(config, sources),
         }
+
+    def work(self, config: DataConfig, sources: Sources) -> tuple[int, str]:
+        """Tokenising, in as many processes as it is worth; shards are unpacked by this one."""
+        return (0, "unpacking shards") if are_shards(sources) else tokenising(config, sources)
 
     def load_tokenizer(self, folder: Path, config: DataConfig) -> WordTokenizer:
         """The tokenizer, with the dictionary that the recipe names."""

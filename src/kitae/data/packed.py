@@ -52,9 +52,7 @@ class PackedData:
         except (OSError, ValueError) as error:
             raise DataError(f"{folder}: not packed data ({META_FILE}: {error}); {WAY_OUT}") from error
         if content.get("format") != FORMAT:
-            raise DataError(
-                f"{path}: format {content.get('format')!r}, this kitae reads {FORMAT}; {WAY_OUT}"
-            )
+            raise DataError(f"{path}: format {content.get('format')!r}, this kitae reads {FORMAT}; {WAY_OUT}")
         try:
             return cls(folder, PackedMeta(**content))
         except TypeError as error:

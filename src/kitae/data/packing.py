@@ -9,7 +9,7 @@ from kitae.data.build import PackBuilder
 from kitae.data.normalise import unicode_version
 from kitae.data.pack import FORMAT
 from kitae.data.packed import PackedData
-from kitae.data.preparation import Advance, Job
+from kitae.data.preparation import Advance, Job, tokenising
 from kitae.data.sources import Sources
 from kitae.data.tokenizer import TextTokenizer
 from kitae.recipe.sources import DataConfig
@@ -33,6 +33,10 @@ class Packing:
             "draw": None if fraction is None else [fraction, seed],
             "options": self.options(config, sources),
         }
+
+    def work(self, config: DataConfig, sources: Sources) -> tuple[int, str]:
+        """Tokenising, in as many processes as it is worth."""
+        return tokenising(config, sources)
 
     def load_tokenizer(self, folder: Path, config: DataConfig) -> TextTokenizer:
         """The tokenizer without its post-processor."""

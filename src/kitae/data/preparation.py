@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from kitae.data.documents import Tally
 from kitae.data.examples import Examples
 from kitae.data.sources import Sources
+from kitae.data.workers import choose_workers
 from kitae.recipe.sources import DataConfig
 
 Advance = Callable[[int], None]
@@ -102,6 +103,13 @@ class Builder(Protocol):
         ...
 
 
+def tokenising(config: DataConfig, sources: Sources) -> tuple[int, str]:
+    """How many processes tokenise, and a line that says why."""
+    workers, why = choose_workers(config.workers, sources.num_bytes)
+    where = f"with {workers} worker processes" if workers else "in this process"
+    return workers, f"tokenising {where} ({why})"
+
+
 class Preparation(Protocol):
     """How text becomes the rows of one objective; an entry in the table `PREPARATIONS`."""
 
@@ -111,6 +119,10 @@ class Preparation(Protocol):
 
     def key_parts(self, config: DataConfig, sources: Sources, seed: int) -> dict[str, Any]:
         """All that the rows depend on but the sources' contents and the tokenizer, as JSON values."""
+        ...
+
+    def work(self, config: DataConfig, sources: Sources) -> tuple[int, str]:
+        """Worker processes to do it with, and a line that says so."""
         ...
 
     def load_tokenizer(self, folder: Path, config: DataConfig) -> Any:

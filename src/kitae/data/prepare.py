@@ -26,7 +26,6 @@ from kitae.data.progress import progress
 from kitae.data.sources import Sources, open_source
 from kitae.data.special import check_token
 from kitae.data.word_tokenizer import fingerprint_of
-from kitae.data.workers import choose_workers
 from kitae.recipe.sources import DataConfig
 from kitae.storage.disk import storage_errors
 from kitae.storage.files import write_synced
@@ -132,12 +131,8 @@ def _job(
     seed: int,
     say: Report,
 ) -> Job:
-    workers, why = choose_workers(config.workers, sources.num_bytes)
-    say(
-        f"tokenising with {workers} worker processes ({why})"
-        if workers
-        else f"tokenising in this process ({why})"
-    )
+    workers, how = way.work(config, sources)
+    say(how)
     tokenizer = way.load_tokenizer(tokenizer_folder, config)
     return Job(config, tokenizer, embedding_rows, seed, sources, workers)
 

@@ -42,9 +42,7 @@ class Rows:
 
     def part(self, rows: slice) -> Rows:
         """Some of the rows."""
-        return Rows(
-            self.input_ids[rows], self.targets[rows], self.position_ids[rows], self.segment_ids[rows]
-        )
+        return Rows(self.input_ids[rows], self.targets[rows], self.position_ids[rows], self.segment_ids[rows])
 
     def pad(self, count: int) -> Rows:
         """The rows and fully padded ones behind them, `count` in all: shapes stay static."""

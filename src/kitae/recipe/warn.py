@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from kitae.recipe.base import Duration
+from kitae.recipe.masking import MaskingConfig
 from kitae.recipe.model_shape import preset_shape
 from kitae.recipe.parallel import ParallelConfig
 from kitae.recipe.schema import Recipe
@@ -86,8 +88,19 @@ def _objective(recipe: Recipe) -> Iterator[str]:
         if getattr(recipe.data, name) != DataConfig.model_fields[name].default:
             why = "whose rows end with a document"
             yield f"data.{name}: has no effect with objective {recipe.objective}, {why}"
-    if recipe.objective == "masked-lm" and masking is not None and masking.replace + masking.random == 0:
+    if recipe.objective == "masked-lm" and masking is not None:
+        yield from _masking(masking, recipe.data.sequence_length)
+
+
+def _masking(masking: MaskingConfig, size: int) -> Iterator[str]:
+    if masking.replace + masking.random == 0:
         yield "data.masking.replace: with random 0 as well nothing is hidden, and the model can copy"
+    most = masking.predictions(size)
+    if most < math.floor(masking.probability * size):
+        yield (
+            f"data.masking.max_predictions: {most} of {size} positions are fewer than probability "
+            f"{masking.probability:g} asks for"
+        )
 
 
 def _positions(recipe: Recipe) -> Iterator[str]:
