@@ -6,6 +6,7 @@ parallel.mesh). A group of one does nothing, so that no caller has to ask.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -95,6 +96,8 @@ class Meter:
     bytes_in: Counter[str] = field(default_factory=Counter)
     """Bytes of the tensors given, by kind of collective."""
     calls: Counter[str] = field(default_factory=Counter)
+    waited_s: float = 0.0
+    """Seconds that the results of collectives were waited for."""
     observer: Observer = field(default_factory=Unobserved)
 
 
@@ -185,26 +188,30 @@ class Group:
             host_out = output
         arguments = (host_out,) if call is dist.all_reduce else (host_out, host_in)
         work = call(*arguments, group=self.handle, async_op=True, **options)
-        return _Started(work, self.meter.observer, output, host_out)
+        return _Started(work, self.meter, output, host_out)
 
     def _observed(self, call: Callable[[], None]) -> None:
         self.meter.observer.enter()
+        begin = time.perf_counter()
         call()
+        self.meter.waited_s += time.perf_counter() - begin
         self.meter.observer.leave()
 
 
 @dataclass(frozen=True)
 class _Started:
     work: Any
-    observer: Observer
+    meter: Meter
     output: torch.Tensor
     result: torch.Tensor
 
     def wait(self) -> None:
+        begin = time.perf_counter()
         self.work.wait()
         if self.result is not self.output:
             self.output.copy_(self.result)
-        self.observer.leave()
+        self.meter.waited_s += time.perf_counter() - begin
+        self.meter.observer.leave()
 
 
 class _Done:

@@ -116,6 +116,8 @@ def _join(order: Order, heartbeat: Heartbeat) -> Mesh:
     launch = order.launch
     heartbeat.touch("importing torch")
     os.environ.setdefault("OMP_NUM_THREADS", str(threads_of_rank(launch.local_size)))
+    if launch.nodes > 1:
+        os.environ["KITAE_NODE"] = launch.name
     import torch.distributed as dist
 
     from kitae.backend.table import select

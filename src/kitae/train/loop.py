@@ -25,6 +25,7 @@ from kitae.train.course import Course, Stretch, course_of
 from kitae.train.evaluate import evaluate
 from kitae.train.job import Phase, TrainJob, TrainResult
 from kitae.train.metrics import MetricsLog
+from kitae.train.pace import Pace
 from kitae.train.progress import display
 from kitae.train.recorder import Recorder, RunRecorder, SilentRecorder, Topology
 from kitae.train.results import evaluation_path, finished_result, save_evaluation, write_run_results
@@ -139,12 +140,14 @@ class _Run:
     saved: Path | None
     """The newest checkpoint."""
     saver: Saver = field(init=False)
+    pace: Pace = field(init=False)
     saved_step: int = field(init=False)
     heldout_loss: tuple[int, float] | None = field(init=False, default=None)
     """The last one measured, and after which step."""
 
     def __post_init__(self) -> None:
         self.saver = Saver(self.job, self.stepper)
+        self.pace = Pace(self.job.mesh, self.job.report, self.recorder.note)
         self.saved_step = self.state.step
 
     def to_the_end(self) -> None:
@@ -179,7 +182,7 @@ class _Run:
 
     def _update(self) -> None:
         self._at("an update")
-        begin = time.perf_counter()
+        begin, waited = time.perf_counter(), self.job.mesh.meter.waited_s
         state, stretch, mesh = self.state, self.stretch, self.job.mesh
         number = state.step - stretch.first
         samples = stretch.cursor.reads(state.consumed_samples, stretch.lengths.rows_of(number))
@@ -193,6 +196,7 @@ class _Run:
         state.padded_tokens += batch.padded_tokens
         state.real_tokens += batch.real_tokens
         seconds = time.perf_counter() - begin
+        self.pace.note(state.step, seconds - (mesh.meter.waited_s - waited))
         self.recorder.update(state, update, rate, batch, seconds, self._peak_memory_bytes())
 
     def _peak_memory_bytes(self) -> int:

@@ -5,6 +5,7 @@ Every line has `kind` and `step` (optimizer updates done):
     start       an attempt begins or resumes at `step`: attempt, time, backend, precision, peak
     train       an update: loss, learning_rate, grad_norm, step_seconds, tokens, tokens/s, utilisation, memory
     evaluation  held-out loss
+    ranks       now and then: how long each rank computes in a step, and which are slow
 
 Where a training has phases, updates and evaluations name theirs as `phase`.
 

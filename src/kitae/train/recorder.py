@@ -63,6 +63,10 @@ class Recorder(Protocol):
         """Whether the held-out loss after `step` updates is recorded."""
         ...
 
+    def note(self, record: Record) -> None:
+        """Record something else."""
+        ...
+
     def sync(self) -> None:
         """Wait until all records are on the disk."""
         ...
@@ -94,6 +98,9 @@ class SilentRecorder:
     def has_evaluation(self, step: int) -> bool:
         """No: only the rank that leads knows."""
         return False
+
+    def note(self, record: Record) -> None:
+        """Nothing to write."""
 
     def sync(self) -> None:
         """Nothing was written."""
@@ -209,6 +216,10 @@ class RunRecorder:
     def has_evaluation(self, step: int) -> bool:
         """Whether the held-out loss after `step` updates is in the file."""
         return self.log.has_evaluation(step, self.phase)
+
+    def note(self, record: Record) -> None:
+        """Write it as it is."""
+        self._write(record)
 
     def sync(self) -> None:
         """Wait until all lines are on the disk."""
