@@ -15,13 +15,13 @@ from unicodedata import normalize
 
 from kitae.data.dictionary import PACKAGES, Dictionary, find_dictionary
 from kitae.data.japanese import JapaneseTokenizer, open_mecab
-from kitae.data.word_tokenizer import WordTokenizer
+from kitae.data.word_tokenizer import PieceTokenizer, WordTokenizer
 from kitae.doctor.finding import Finding, Patient
 from kitae.errors import DataError
 
 PROBE = "probe_ja.txt"
 MANY_UNKNOWN = 0.05
-FEW_WORDS = 2
+FEW_WORDS = 1
 """So many words of another dictionary may stand in a vocabulary by chance."""
 
 Span = tuple[int, int]
@@ -35,7 +35,7 @@ def tokenizer(patient: Patient) -> Iterator[Finding]:
     special = found.special
     roles = [f"{role} {number}" for role, number in vars(special).items() if isinstance(number, int)]
     shown = f"; {', '.join(roles)}" if roles else "; no special tokens of BERT"
-    yield Finding("ok", "tokenizer", f"{type(found).__name__}, {found.vocab_size:,} ids{shown}")
+    yield Finding("ok", "tokenizer", f"{_kind(found)}, {found.vocab_size:,} ids{shown}")
 
 
 def embedding(patient: Patient) -> Iterator[Finding]:
@@ -159,6 +159,12 @@ def _spans(mecab: Any, line: str) -> list[Span]:
         place = start + len(node.surface)
         spans.append((start, place))
     return spans
+
+
+def _kind(found: WordTokenizer) -> str:
+    if isinstance(found, JapaneseTokenizer):
+        return f"MeCab and {found.cutting.subword}"
+    return type(found.text.backend.model).__name__ if isinstance(found, PieceTokenizer) else "unknown"
 
 
 def _installed(name: str) -> Dictionary | None:
