@@ -48,6 +48,12 @@ class StorageError(KitaeError, OSError):
     exit_code = 7
 
 
+class ClusterError(KitaeError, RuntimeError):
+    """The cluster's scheduler is not there, refused a job, or gave it up."""
+
+    exit_code = 8
+
+
 class StoppedError(KitaeError):
     """The run was stopped by a signal after it saved; run it again to go on (75 is EX_TEMPFAIL)."""
 

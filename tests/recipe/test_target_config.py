@@ -2,10 +2,11 @@
 
 import pytest
 
+from kitae.cli.elsewhere import flags_of
 from kitae.errors import RecipeError
 from kitae.recipe.load import load_recipe
 from kitae.recipe.resolve import Machine, dump_resolved, resolve, usable_nodes
-from kitae.recipe.target import flags_of, seconds_of
+from kitae.recipe.target import seconds_of
 
 SLURM = "target.kind=slurm"
 
@@ -124,6 +125,7 @@ def test_what_has_no_effect_is_said(write):
 
 def test_options_become_flags(write):
     assert flags_of(None, None) == []
+    assert flags_of("local", None) == ["target.kind=local", "target.nodes=1"]
     assert flags_of("slurm", "3") == ["target.kind=slurm", "target.nodes=3"]
     loaded = load_recipe(write(), flags_of("slurm", "2-4"))
     assert (loaded.recipe.target.least, loaded.recipe.target.most) == (2, 4)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kitae.cli.elsewhere import NodesOption, PrintOption, TargetOption, flags_of, submitted
 from kitae.cli.recipe_verbs import SetOption
 
 if TYPE_CHECKING:
@@ -36,18 +37,37 @@ def register(app: typer.Typer) -> None:
         app.command(name, help=_STAGE_HELP.get(name))(verbs.get(name) or _stage_verb(name))
 
 
-def run(recipe: RunArgument, changes: SetOption = [], start_over: StartOverOption = False) -> None:  # noqa: B006
+def run(
+    recipe: RunArgument,
+    changes: SetOption = [],  # noqa: B006
+    start_over: StartOverOption = False,
+    target: TargetOption = None,
+    nodes: NodesOption = None,
+    show: PrintOption = False,
+) -> None:
     """Take a recipe through all stages: plan, prepare, import, train, export, prove."""
     from kitae.stages.summary import summary
 
+    changes = [*changes, *flags_of(target, nodes)]
+    if submitted(recipe, changes, "prove", start_over, show):
+        return
     job = _run_stages(recipe, changes, "prove", start_over)
     for line in summary(job.run):
         job.report(line)
 
 
-def train(recipe: RunArgument, changes: SetOption = [], start_over: StartOverOption = False) -> None:  # noqa: B006
+def train(
+    recipe: RunArgument,
+    changes: SetOption = [],  # noqa: B006
+    start_over: StartOverOption = False,
+    target: TargetOption = None,
+    nodes: NodesOption = None,
+    show: PrintOption = False,
+) -> None:
     """Train, or go on training, after the stages before it."""
-    _run_stages(recipe, changes, "train", start_over)
+    changes = [*changes, *flags_of(target, nodes)]
+    if not submitted(recipe, changes, "train", start_over, show):
+        _run_stages(recipe, changes, "train", start_over)
 
 
 def export(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -137,10 +136,3 @@ def _not_an_option(text: str) -> str | None:
     key = match[1].replace("-", "_").replace("time", "time_limit")
     instead = f"write target.{key}" if key in TargetConfig.model_fields else "take it out"
     return f"kitae sets --{match[1]} itself; {instead}"
-
-
-def flags_of(kind: str | None, nodes: str | None) -> Sequence[str]:
-    """What `--target` and `--nodes` mean as `--set` flags; nodes are `3` or `2-4`."""
-    least, dash, most = (nodes or "").partition("-")
-    several = f"target.nodes={{min: {least}, max: {most}}}" if dash else f"target.nodes={nodes}"
-    return [*([f"target.kind={kind}"] if kind else ()), *([several] if nodes else ())]

@@ -85,19 +85,22 @@ def _check_topology(job: Job, last: str) -> None:
             check_cut(recipe, importing.find_start(job).config)
     names = [stage.name for stage in STAGES]
     train = STAGES[names.index("train")]
-    if names.index(last) >= names.index("train") and not _is_done(job, train, train.key(job)):
-        for warning in check_devices(world_size(job.recipe), BACKENDS[job.backend]):
+    if names.index(last) >= names.index("train") and not is_done(job, train):
+        here = world_size(job.recipe) // job.recipe.target.most
+        for warning in check_devices(here, BACKENDS[job.backend]):
             job.report(f"warning: {warning}")
 
 
-def _is_done(job: Job, stage: Stage, key: str) -> bool:
-    return job.run.stage(stage.name).get("key") == key and stage.is_there(job, key)
+def is_done(job: Job, stage: Stage, key: str | None = None) -> bool:
+    """Whether the run has the result of a stage, made from what the stage would read now."""
+    recorded = job.run.stage(stage.name).get("key")
+    return recorded is not None and recorded == (key or stage.key(job)) and stage.is_there(job, recorded)
 
 
 def _needs_work(job: Job, stage: Stage) -> bool:
     """Do the stage unless its result is there; whether there was anything to do."""
     key = stage.key(job)
-    if _is_done(job, stage, key):
+    if is_done(job, stage, key):
         job.report(f"{stage.name}: skipped, its result is there")
         return False
     record = stage.work(job, key)

@@ -33,6 +33,8 @@ class RunFolder:
         self.recipe = path / "recipe.yaml"
         self.log = path / "logs" / "rank-0.log"
         self._state_path = path / "run.json"
+        self.facts: dict[str, Any] = {}
+        """What the next attempt records besides."""
         self.state: dict[str, Any] = {"kitae": kitae.__version__, "attempts": [], "stages": {}}
         self.state.update(read_json(self._state_path))
 
@@ -70,6 +72,7 @@ class RunFolder:
                 "pid": os.getpid(),
                 "ended": None,
                 "outcome": "running",
+                **self.facts,
             }
             for earlier in self.state["attempts"]:
                 if earlier["outcome"] == "running":

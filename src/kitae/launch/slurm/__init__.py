@@ -1,0 +1,1 @@
+"""Stages as jobs of a Slurm cluster: submitted as a chain, the training looked after from inside its job."""
