@@ -7,6 +7,7 @@ import torch
 from bert_case import bert_folder, config_of, renamed
 from convert_case import converted
 from hf_case import all_tensors, as_bin, assert_same, rewrite
+from job_case import kitae
 
 from kitae.checkpoint import convert_proof, encoder_proof
 from kitae.checkpoint.describe import describe, lines
@@ -75,3 +76,15 @@ def test_what_a_folder_is(tmp_path):
     assert facts["parameters"] == count
     masked = describe(open_weights(bert_folder(tmp_path / "masked", "mlm")))
     assert (masked["head"], masked["labels"]) == ("tied to the embedding", None)
+
+
+def test_encoders_are_compared_whatever_their_names(tmp_path, capsys):
+    """A bare encoder beside a masked language model with the same one, stored under old names."""
+    masked = bert_folder(tmp_path / "masked", "mlm")
+    own = {name: one for name, one in all_tensors(masked).items() if name.startswith("bert.")}
+    bare = rewrite(bert_folder(tmp_path / "bare", "none"), own)
+    renamed(bare, {"bert.": "", "LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"})
+    assert kitae("weights", masked, bare) == 1
+    *_, said = capsys.readouterr().out.splitlines()
+    assert said == f"{len(own) + 5} tensors: {len(own)} equal to the bit, 5 only in the first"
+    assert kitae("weights", bare, bare) == 0

@@ -9,7 +9,10 @@ from pathlib import Path
 from kitae.checkpoint.compare import SAYS, Compared, summary
 from kitae.checkpoint.nxd_format import Order
 from kitae.checkpoint.opened import Opened, open_weights
+from kitae.checkpoint.pipe import Renamed, TensorSource
 from kitae.errors import WeightsError
+from kitae.model.encoder_config import MODEL_TYPE, EncoderConfig
+from kitae.model.encoder_names import stored_names
 
 _SHOWN = 10
 """Tensors that are told one by one, at most, of each kind of difference."""
@@ -29,6 +32,16 @@ def open_both(
             raise error from None
         first = open_weights(source, like=like, order=order)
     return first, open_weights(other, like=first.config, order=order)
+
+
+def comparable(first: Opened, second: Opened) -> tuple[TensorSource, TensorSource]:
+    """Both sources; those of encoders, which had several names, under the names of the first's class."""
+    config = first.config or {}
+    if config.get("model_type") != MODEL_TYPE or (second.config or config).get("model_type") != MODEL_TYPE:
+        return first.source, second.source
+    parsed = EncoderConfig.from_hf(config)
+    named = [Renamed(one.source, stored_names(parsed, one.source.tensors())) for one in (first, second)]
+    return named[0], named[1]
 
 
 def lines(first: Opened, second: Opened, found: Sequence[Compared]) -> Iterator[str]:

@@ -116,7 +116,7 @@ def _compare(source: Path, other: Path, config: Path | None, order: Order | None
     from kitae.checkpoint.compare import compare
 
     first, second = report.open_both(source, other, config, order)
-    found = compare(first.source, second.source)
+    found = compare(*report.comparable(first, second))
     print(report.as_json(first, second, found) if as_json else "\n".join(report.lines(first, second, found)))
     if any(one.verdict != "equal" for one in found):
         raise typer.Exit(1)
