@@ -18,6 +18,7 @@ from pathlib import Path
 from signal import Signals
 
 from kitae.errors import KitaeError
+from kitae.launch.environment import environment_of, here, instance_type
 from kitae.launch.local import run_ranks
 from kitae.launch.meeting import meet
 from kitae.launch.node_end import NodeEnd
@@ -46,8 +47,11 @@ def _run(order: Order, node: int, stops: Stops) -> NodeEnd:
     launch = order.launch
     try:
         meeting = meet(order.folder, launch.job, node, launch.addresses)
-        here = replace(launch, node=node, meeting=meeting.endpoint, interface=meeting.interface)
-        return run_ranks(order.entry, order.arguments, here, stops)
+        around = here(launch.addresses[0], meeting.interface)
+        for name, value in environment_of(instance_type(), around).items():
+            os.environ.setdefault(name, value)
+        own = replace(launch, node=node, meeting=meeting.endpoint, interface=meeting.interface)
+        return run_ranks(order.entry, order.arguments, own, stops)
     except KitaeError as error:
         return NodeEnd(launch.names[node], (), outcome_of(error))
 
