@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from bert_case import PROMPTS, bert_folder, config_of, renamed, through_kitae, with_tensors
+from encoder_folders import PROMPTS, bert_folder, config_of, renamed, through_kitae, with_tensors
 from hf_case import all_tensors, assert_same, edit_json, hf_folder, rewrite
 from tiny_encoders import CASES
 from transformers import BertModel

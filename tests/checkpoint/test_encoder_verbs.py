@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from bert_case import bert_folder, config_of, renamed
 from convert_case import converted
+from encoder_folders import bert_folder, config_of, renamed
 from hf_case import all_tensors, as_bin, assert_same, rewrite
 from job_case import kitae
 
