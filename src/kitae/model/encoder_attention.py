@@ -26,7 +26,7 @@ from kitae.model.kernels import product_dtype
 
 Tensor = torch.Tensor
 _SCORES = 1 << 20
-"""Scores that are in memory together; those of one row of the batch at the least."""
+"""Scores that are in memory together on a CPU; those of one row of the batch at the least."""
 
 
 def visible(lengths: Tensor, length: int) -> Tensor:
@@ -91,9 +91,9 @@ def _by_head(qkv: Tensor) -> Tensor:
 
 
 def _blocks(like: Tensor) -> list[slice]:
-    """Runs of rows of a batch [B, S, ..., N, D]."""
+    """Runs of rows of a batch [B, S, ..., N, D]; elsewhere than on a CPU all of them at once."""
     batch, length, heads = like.shape[0], like.shape[1], like.shape[-2]
-    rows = max(1, _SCORES // (heads * length * length))
+    rows = max(1, _SCORES // (heads * length * length)) if like.device.type == "cpu" else batch
     return [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
 
 
