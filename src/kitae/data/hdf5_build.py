@@ -15,8 +15,8 @@ import numpy as np
 
 from kitae.data.documents import Tally
 from kitae.data.hdf5_rows import Shape, ShardRows, read_shard
-from kitae.data.masked_build import described, masking_of
 from kitae.data.masked_pack import FORMAT, MaskedMeta, MaskedWriter, RawRows
+from kitae.data.masked_settings import described, masking_of
 from kitae.data.pack import token_dtype
 from kitae.data.preparation import Advance, Built, Intake, Job, Largest
 from kitae.data.rows import IGNORED

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from kitae.data.hdf5_build import ShardBuilder
-from kitae.data.masked_build import MaskedBuilder, masking_of
+from kitae.data.masked_build import MaskedBuilder
 from kitae.data.masked_data import MaskedData
 from kitae.data.masked_pack import FORMAT
+from kitae.data.masked_settings import masking_of
 from kitae.data.normalise import unicode_version
 from kitae.data.preparation import Advance, Builder, Job, tokenising
 from kitae.data.sources import FileSource, Sources
