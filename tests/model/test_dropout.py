@@ -87,6 +87,7 @@ def test_rows_and_heads_are_keyed_by_their_numbers():
     )
     assert torch.equal(tokens.on(lambda one: one[7:21]).mask(), tokens.mask()[7:21])
     assert keep_of_rows(draws(6).keys(4, cpu)[3], 8, 0.0) is None
+    assert keep_of_rows(draws(6).keys(4, cpu)[3], 8, 0.9999999).scale == 65536
 
 
 @pytest.mark.parametrize("recompute", [False, True])

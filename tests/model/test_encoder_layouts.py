@@ -7,6 +7,7 @@ import torch
 from cut_encoders import HEADS, config_of, encoder_of
 from tiny_encoders import CASES, reference, rows, same_in_kitae
 
+from kitae import catalog
 from kitae.checkpoint.live import LiveSource
 from kitae.checkpoint.model_folder import model_of
 from kitae.errors import WeightsError
@@ -77,6 +78,17 @@ def test_parameters_of_a_rank():
     assert rank["layers.0.attention.qkv.weight"] == 3 * 16 * 32
     assert rank["layers.0.mlp.up.bias"] == 24
     assert rank["transform.dense.weight"] == 32 * 32
+
+
+@pytest.mark.parametrize(("name", "count"), [("bert-tiny", 4_385_920), ("bert-large", 335_141_888)])
+def test_presets_have_the_published_number_of_parameters(name, count):
+    """Of a BertModel; with pre-training's heads there are the transform, the vocabulary's bias and two rows."""
+    config = dict(catalog.preset(name).config)
+    bare = table_of({**config, "architectures": ["BertModel"]}, True)(1, 0)
+    assert count_parameters(bare) == count
+    hidden, rows = config["hidden_size"], config["vocab_size"]
+    heads = hidden * hidden + 3 * hidden + rows + 2 * hidden + 2
+    assert count_parameters(table_of(config, True)(1, 0)) == count + heads
 
 
 def test_a_checkpoint_builds_its_model():

@@ -123,7 +123,7 @@ def _kept(x: Tensor, mask: Tensor, keep: Keep) -> Tensor:
 
 
 def _keep(lines: Tensor, width: int, probability: float) -> Keep | None:
-    dropped = round(probability * _HALF)
+    dropped = min(round(probability * _HALF), _HALF - 1)
     return Keep(lines[0], lines[1], width, dropped) if dropped else None
 
 
