@@ -130,7 +130,9 @@ def test_the_next_save_waits_for_the_one_before(tmp_path, training, gate, monkey
 
     def open_and_end(self):
         gate.set()
-        return end(self)
+        ended = end(self)
+        gate.clear()
+        return ended
 
     training.begin_save(store)
     training.update()
