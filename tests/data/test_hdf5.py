@@ -120,7 +120,11 @@ def test_pairs_may_be_left_out_and_lists_be_wider(go, make_config, tmp_path):
         "next_sentence_labels": arrays["next_sentence_labels"][:, None],
     }
     write_shard(tmp_path / "a.h5", wider)
-    made = go(make_config, "a.h5", masking={"next_sentence": False, "max_predictions": 7})
+    masking = {"next_sentence": False, "max_predictions": 7, "probability": 0.2, "dynamic": False}
+    made = go(make_config, "a.h5", masking=masking)
+    assert made.card["warnings"] == [
+        "data.masking.probability: has no effect on shards, which have their own masks"
+    ]
     rows = made.train.read([Sample(number) for number in range(9)])
     assert (rows.next_sentence == IGNORED).all()
     assert rows.positions.shape == (9, 7)

@@ -24,6 +24,7 @@ from kitae.data.sources import FileSource, Source
 from kitae.data.special import check_token
 from kitae.data.split import heldout_mask
 from kitae.errors import DataError
+from kitae.recipe.masking import MaskingConfig
 
 
 @dataclass
@@ -101,7 +102,7 @@ class ShardBuilder:
             duplicates=self._duplicates,
             tokenizer=described(self.job.tokenizer),
             notes={"masks": "as the shards have them"},
-            warnings=[],
+            warnings=_unused(masking_of(self.job.config)),
         )
 
     def _writer(self, name: str) -> MaskedWriter:
@@ -162,3 +163,13 @@ class ShardBuilder:
         written = sum(side.writer.written_bytes for side in self._sides.values())
         total = self.job.num_bytes or 0
         return max(written, written * total // self._read) if self._read else total
+
+
+def _unused(masking: MaskingConfig) -> list[str]:
+    """Settings that change nothing where masks come with the rows."""
+    used = ("max_predictions", "next_sentence", "dynamic")
+    return [
+        f"data.masking.{name}: has no effect on shards, which have their own masks"
+        for name, info in MaskingConfig.model_fields.items()
+        if name not in used and getattr(masking, name) != info.default
+    ]

@@ -21,7 +21,7 @@ class MaskedRows:
     lengths: IntArray
     """[B] positions that hold tokens; padding stands behind them."""
     positions: IntArray
-    """[B, P] where something is to be predicted, ascending; 0 where there is no more."""
+    """[B, P] where something is to be predicted; 0 where there is no more."""
     labels: IntArray
     """[B, P] the token that stood there; -100 where there is no more."""
     next_sentence: IntArray
