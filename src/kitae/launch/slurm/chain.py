@@ -95,12 +95,16 @@ class Submission:
             before = task.stage
 
     def submit(self, last: str) -> list[StageJob]:
-        """Submit the jobs; raises `ClusterError` when one is refused: none is left behind then."""
-        self._refuse_running()
+        """Submit what is needed up to a stage, in the order of the chain."""
         tasks = self.tasks(last)
         if not tasks:
             self.report(f"nothing to submit: the results of all stages are in {self.run}")
             return []
+        return self.submit_tasks(tasks)
+
+    def submit_tasks(self, tasks: Sequence[Task]) -> list[StageJob]:
+        """Submit jobs; raises `ClusterError` when one is refused: none is left behind then."""
+        self._refuse_running()
         self._write(tasks)
         jobs: list[StageJob] = []
         try:
