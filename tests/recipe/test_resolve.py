@@ -82,6 +82,10 @@ WARNINGS = {
         ["data.heldout=null", "checkpoint.keep_best=true"],
         "checkpoint.keep_best: has no effect without",
     ),
+    "trust": (
+        ["optimizer.max_trust_ratio=1"],
+        "optimizer.max_trust_ratio: has no effect with optimizer.name adamw",
+    ),
     "every": (["data.heldout=null", "evaluation.every=5 steps"], "evaluation.every: has no effect without"),
     "max_rows": (
         ["data.heldout=null", "evaluation.max_rows=5"],

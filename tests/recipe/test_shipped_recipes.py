@@ -56,6 +56,7 @@ def test_bert_large_is_the_vendors_two_phases(name: str, optimizer: str, phases:
             0.01,
             1.0,
         )
+        assert config.max_trust_ratio == {"adamw": None, "lamb": 1.0}[optimizer]
         assert (phase.schedule.kind, phase.schedule.min_ratio) == ("linear", 0.0)
         rows, each = training.global_batch_size, training.micro_batch_size
         assert phase.data.masking is not None

@@ -29,12 +29,31 @@ def test_one_step_by_hand():
     ("weight", "update", "ratio"),
     [([0.0, 0.0], [1.0, 2.0], 1.0), ([3.0, 4.0], [0.0, 0.0], 1.0), ([30.0, 40.0], [0.0, 2.0], 25.0)],
 )
-def test_the_ratio_is_one_where_a_norm_is_zero_and_has_no_bound(weight, update, ratio):
+def test_the_ratio_is_one_where_a_norm_is_zero_and_by_itself_has_no_bound(weight, update, ratio):
     model = torch.nn.Linear(2, 1, bias=False)
     ratios = TrustRatios({"weight"}, Shares(plain_layouts(model), ALONE), Mesh())
     scaled = torch.tensor([update])
     ratios.apply({"weight": torch.tensor([weight])}, {"weight": scaled})
     assert scaled.tolist()[0] == pytest.approx([ratio * one for one in update])
+
+
+@pytest.mark.parametrize(("update", "ratio"), [([0.0, 2.0], 1.0), ([60.0, 80.0], 0.5)])
+def test_the_recipe_can_bound_the_ratio(update, ratio):
+    """As the vendor's BERT does, at 1."""
+    model = torch.nn.Linear(2, 1, bias=False)
+    ratios = TrustRatios({"weight"}, Shares(plain_layouts(model), ALONE), Mesh(), most=1.0)
+    scaled = torch.tensor([update])
+    ratios.apply({"weight": torch.tensor([[30.0, 40.0]])}, {"weight": scaled})
+    assert scaled.tolist()[0] == pytest.approx([ratio * one for one in update])
+
+
+def test_a_step_keeps_to_the_bound():
+    """The direction of `test_one_step_by_hand`, whose ratio would be 3.5."""
+    model = torch.nn.Linear(2, 1, bias=False)
+    model.weight.data = torch.tensor([[3.0, 4.0]])
+    optimizer, _ = optimizer_of(model, name="lamb", max_trust_ratio=1.0)
+    optimizer.step(0.01, {"weight": torch.tensor([[1.0, -1.0]])})
+    assert model.weight.tolist()[0] == pytest.approx([3 - 0.013, 4 + 0.006], abs=1e-6)
 
 
 def reference(weight, gradients, decays):

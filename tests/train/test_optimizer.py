@@ -23,11 +23,12 @@ class Two(torch.nn.Module):
         self.norm = torch.nn.Parameter(torch.randn(4, generator=random))
 
 
-def optimizer_of(model, precision="fp32", *, fused=True, name="adamw", seed=3):
+def optimizer_of(model, precision="fp32", *, fused=True, name="adamw", seed=3, **changes):
     shares = Shares(plain_layouts(model), ALONE)
     weights = PRECISIONS[precision](model, shares)
     decayed = {name for name, one in model.named_parameters() if one.dim() > 1}
-    made = OPTIMIZERS[name](weights, decayed, CONFIG, fused=fused, seed=seed, shares=shares, mesh=Mesh())
+    config = CONFIG.model_copy(update=changes)
+    made = OPTIMIZERS[name](weights, decayed, config, fused=fused, seed=seed, shares=shares, mesh=Mesh())
     return made, weights
 
 

@@ -51,6 +51,11 @@ def _longer(one: Duration, other: Duration) -> bool:
     return one.unit == other.unit and one.value > other.value
 
 
+def _optimizer(recipe: Recipe) -> Iterator[str]:
+    if recipe.optimizer.max_trust_ratio is not None and recipe.optimizer.name != "lamb":
+        yield f"optimizer.max_trust_ratio: has no effect with optimizer.name {recipe.optimizer.name}"
+
+
 def _schedule(recipe: Recipe) -> Iterator[str]:
     if (
         recipe.schedule.kind == "constant"
@@ -153,6 +158,7 @@ def _target(recipe: Recipe) -> Iterator[str]:
 _CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
     _heldout,
     _intervals,
+    _optimizer,
     _schedule,
     _sources,
     _objective,

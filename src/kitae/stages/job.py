@@ -35,19 +35,26 @@ LEARNING = ("seed", "optimizer", "schedule", "training")
 LATER = {"objective": "causal-lm", "phases": []}
 """Decide it too, where they are not as they always were."""
 
+LATER_FIELDS = {"dropout": "auto", "max_trust_ratio": None}
+"""The same of fields of `training` and `optimizer`."""
+
 
 def learning(sections: dict[str, Any]) -> dict[str, Any]:
     """Sections of a recipe without the fields that do not change what is learned."""
     phases = [{**phase, "training": _learned(phase["training"])} for phase in sections.get("phases", [])]
-    changed = {"training": _learned(sections.get("training", {})), "phases": phases}
+    changed: dict[str, Any] = {
+        "training": _learned(sections.get("training", {})),
+        "optimizer": _learned(sections.get("optimizer", {})),
+        "phases": phases,
+    }
     return {**sections, **{name: value for name, value in changed.items() if value}}
 
 
-def _learned(training: dict[str, Any]) -> dict[str, Any]:
+def _learned(section: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
-        for name, value in training.items()
-        if name not in COMPUTING and (name, value) != ("dropout", "auto")
+        for name, value in section.items()
+        if name not in COMPUTING and (name not in LATER_FIELDS or value != LATER_FIELDS[name])
     }
 
 

@@ -4,12 +4,14 @@
     w -= rate * |w| / |update| * update
 
 The ratio is for decayed tensors alone, as in the authors' code and in NVIDIA's for BERT: norms' weights and
-biases have a ratio of 1. It is not bounded from above. A tensor is one of the Hugging Face checkpoint: query,
-key and value weights, which are one local parameter, each have a ratio of their own.
+biases have a ratio of 1. It is bounded from above where the recipe says so, as some implementations do. A
+tensor is one of the Hugging Face checkpoint: query, key and value weights, which are one local parameter,
+have a ratio each.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 
 import torch
@@ -42,10 +44,13 @@ def adam_direction(
 class TrustRatios:
     """The ratio of norms |weights| / |update| of each decayed full tensor, the same on every rank.
 
-    All ranks of the mesh make it together.
+    It is at most `most`. All ranks of the mesh make it together.
     """
 
-    def __init__(self, decayed: Collection[str], shares: Shares, mesh: Mesh) -> None:
+    def __init__(
+        self, decayed: Collection[str], shares: Shares, mesh: Mesh, most: float | None = None
+    ) -> None:
+        self._most = math.inf if most is None else most
         self._group: Group = mesh.tensor if shares.group.size == 1 else mesh.world
         self._layouts = {layout.name: layout for layout in shares.layouts if layout.name in decayed}
         own = {piece.tensor for layout in self._layouts.values() for piece in layout.pieces}
@@ -68,7 +73,7 @@ class TrustRatios:
                 squares[1, place] += _square(update) / replicas
         weight_norms, update_norms = self._group.all_reduce(squares).sqrt()
         usable = (weight_norms > 0) & (update_norms > 0)
-        ratios = torch.where(usable, weight_norms / update_norms, 1.0)
+        ratios = torch.where(usable, weight_norms / update_norms, 1.0).clamp(max=self._most)
         for name in names:
             for place, _, update in self._parts(name, updates[name]):
                 update.mul_(ratios[place])

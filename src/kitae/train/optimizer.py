@@ -149,7 +149,7 @@ class Lamb(Optimizer):
     """
 
     def _prepare(self, decayed: Collection[str], fused: bool, shares: Shares, mesh: Mesh) -> None:
-        self._ratios = TrustRatios(decayed, shares, mesh)
+        self._ratios = TrustRatios(decayed, shares, mesh, self._config.max_trust_ratio)
 
     @torch.no_grad()
     def step(self, learning_rate: float, gradients: Mapping[str, torch.Tensor]) -> None:
