@@ -28,7 +28,7 @@ class OptimizerConfig(Section):
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     """Global gradient norm to clip to; null does not clip."""
     max_trust_ratio: Annotated[float, Field(gt=0)] | None = None
-    """Most that LAMB's trust ratio of a tensor may be (1 in the vendor's BERT); null: as published, no bound."""
+    """Most that LAMB's trust ratio may be (1 in the vendor's BERT); null: no bound, as published."""
 
 
 class ScheduleConfig(Section):
