@@ -148,6 +148,12 @@ def peak_bytes() -> int:
 def kitae(work: Work, gate: Gate) -> None:
     """Run kitae's own loop; the gate stands where it reads the rows of an update."""
     from kitae.parallel.mesh import Mesh
+
+    run_kitae(kitae_job(work, gate, Mesh()), gate)
+
+
+def run_kitae(job: TrainJob, gate: Gate) -> None:
+    """Run kitae's own loop, whose losses go to the gate."""
     from kitae.train.loop import train
     from kitae.train.step import Stepper, Update
 
@@ -159,7 +165,6 @@ def kitae(work: Work, gate: Gate) -> None:
         return done
 
     Stepper.update = noted  # type: ignore[method-assign]
-    job = kitae_job(work, gate, Mesh())
     say({"ready": True})
     train(job)
 
@@ -203,9 +208,17 @@ def kitae_job(work: Work, gate: Callable[[], None], mesh: Mesh, **parallel: Any)
 
 
 def trainer(work: Work, gate: Gate) -> None:
-    """The HF Trainer, with a callback as gate."""
+    """The HF Trainer on a causal language model."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(work.model, dtype=torch.float32)
+    hf_trainer(model, [{"input_ids": row, "labels": row} for row in work.rows()], work, gate)
+
+
+def hf_trainer(model: Any, rows: list[dict[str, Any]], work: Work, gate: Gate, **more: Any) -> None:
+    """Run the HF Trainer over the rows in order, with a callback as gate; `more` are arguments of its own."""
     from torch.utils.data import SequentialSampler
-    from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+    from transformers import Trainer, TrainerCallback, TrainingArguments
 
     class Waits(TrainerCallback):
         def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -219,7 +232,6 @@ def trainer(work: Work, gate: Gate) -> None:
         def _get_train_sampler(self, *args: Any) -> SequentialSampler:
             return SequentialSampler(self.train_dataset)
 
-    model = AutoModelForCausalLM.from_pretrained(work.model, dtype=torch.float32)
     arguments = TrainingArguments(
         output_dir=str(Path(work.scratch) / "trainer"),
         per_device_train_batch_size=work.micro_batch,
@@ -237,8 +249,7 @@ def trainer(work: Work, gate: Gate) -> None:
         use_cpu=True,
         disable_tqdm=True,
     )
-    rows = [{"input_ids": row, "labels": row} for row in work.rows()]
-    side = InOrder(model=model, args=arguments, train_dataset=rows, callbacks=[Waits()])
+    side = InOrder(model=model, args=arguments, train_dataset=rows, callbacks=[Waits()], **more)
     say({"ready": True})
     side.train()
 
