@@ -141,6 +141,8 @@ def test_the_next_save_waits_for_the_one_before(tmp_path, training, gate, monkey
     assert names(tmp_path) == [1]
     store.wait()
     assert (held(store, 1), held(store, 2)) == ({1.0}, {2.0})
+    gate.set()
+    monkeypatch.setattr(saving.Saving, "end", end)
     training.update()
     training.begin_save(store)
     store.save(4, {}, state={}, config={}, recipe_hash="r")
