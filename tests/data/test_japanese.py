@@ -9,6 +9,7 @@ from japanese_case import SUBWORDS, golden, write_japanese
 from transformers import AutoTokenizer
 
 from kitae.data.japanese import JapaneseTokenizer
+from kitae.data.tokenizer import TextTokenizer
 from kitae.data.word_tokenizer import load_tokenizer
 from kitae.errors import DataError
 
@@ -182,6 +183,13 @@ def test_a_vocabulary_that_is_missing_or_empty(tmp_path):
     (folder / "vocab.txt").unlink()
     with pytest.raises(DataError, match=r"vocab\.txt: cannot be read"):
         load_tokenizer(folder)
+
+
+def test_packed_text_says_that_it_needs_another_tokenizer(tmp_path):
+    with pytest.raises(
+        DataError, match=r"cuts words with MeCab, which is for encoders \(objective masked-lm or"
+    ):
+        TextTokenizer.load(write_japanese(tmp_path))
 
 
 def test_older_folders_name_their_class_in_the_models_configuration(tmp_path):

@@ -81,3 +81,25 @@ def test_a_path_that_is_neither(tmp_path, monkeypatch, capsys, words, message):
 def test_a_recipe_names_its_dictionary_itself(recipe, capsys):
     assert kitae("doctor", recipe, "--dictionary", "ipadic") == 2
     assert "a recipe has data.tokenizer.dictionary" in capsys.readouterr().err
+
+
+def test_shards_of_rows_have_no_text_to_look_at(tmp_path, monkeypatch, capsys):
+    h5py = pytest.importorskip("h5py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KITAE_CACHE", str(tmp_path / "cache"))
+    write_japanese(tmp_path / "t")
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["input_ids"] = [[1, 2]]
+    values = {
+        "kitae": 1,
+        "name": "shards",
+        "objective": "masked-lm",
+        "model": {"preset": "bert-tiny"},
+        "data": {"train": [{"path": "a.hdf5", "format": "hdf5"}], "tokenizer": {"folder": "t"}},
+        "training": {"duration": "2 steps", "global_batch_size": 2},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
+    assert kitae("doctor", "recipe.yaml", "--json") == 0
+    found = report(capsys)
+    assert "vocabulary" not in found
+    assert found["dictionary"]["level"] == "ok"

@@ -128,6 +128,11 @@ def _convert_slow(folder: Path) -> Tokenizer:
         raise DataError(
             f"{folder}: no tokenizer here (no tokenizer.json, vocab or .model file); set data.tokenizer"
         )
+    if load_json(folder / "tokenizer_config.json").get("tokenizer_class") == "BertJapaneseTokenizer":
+        raise DataError(
+            f"{folder}: a BertJapaneseTokenizer cuts words with MeCab, which is for encoders (objective "
+            "masked-lm or classification); name another tokenizer under data.tokenizer"
+        )
     try:
         # Only here, and only for such folders: transformers imports torch.
         from transformers import AutoTokenizer

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kitae.catalog.hf_files import TOKENIZER_FILES
 from kitae.data.documents import Tally
-from kitae.data.sources import open_source
+from kitae.data.masked import are_shards
+from kitae.data.sources import Sources, open_source
 from kitae.doctor.finding import Patient
 from kitae.errors import RecipeError
 from kitae.stages.files import read_json
@@ -54,9 +55,10 @@ def _rows(folder: Path) -> int | None:
 
 
 def _beginning(job: Job) -> list[str]:
-    """The first documents of the training text, up to a number of characters."""
-    data = job.recipe.data
-    sources = (open_source(source, job.base) for source in data.train)
+    """The first documents of the training text, up to a number of characters; none of shards of rows."""
+    sources = [open_source(source, job.base) for source in job.recipe.data.train]
+    if are_shards(Sources(sources, [])):
+        return []
     tally = Tally("skip")
     documents = itertools.chain.from_iterable(source.documents(tally) for source in sources)
     texts: list[str] = []
