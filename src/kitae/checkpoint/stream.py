@@ -1,8 +1,9 @@
-"""The loops that move weights: one box in memory at a time, whatever the two ends are."""
+"""The loops that move weights: a box or two in memory at a time, whatever the two ends are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
@@ -22,14 +23,21 @@ def stream(
 ) -> None:
     """Write the tensors `names` (default all), cast to `dtype` (default as they are); the sink stays open.
 
-    Large ones go in runs of rows. `wrote` is told the name of each that is complete.
+    Large ones go in runs of rows, of which the next is read while one is written. `wrote` is told the name of
+    each that is complete.
     """
     infos = source.tensors()
-    for name in infos if names is None else names:
-        for box in blocks(infos[name]):
-            # A name for the values would keep them alive while the next ones are read.
-            sink.write(name, box, _read(source, name, box, dtype))
-        wrote(name)
+    with ThreadPoolExecutor(1) as reader:
+        for name in infos if names is None else names:
+            boxes = list(blocks(infos[name]))
+            coming: Future[torch.Tensor] | None = None
+            for box, following in zip(boxes, [*boxes[1:], None], strict=True):
+                values = coming.result() if coming else _read(source, name, box, dtype)
+                coming = reader.submit(_read, source, name, following, dtype) if following else None
+                sink.write(name, box, values)
+                # Or they would live while the ones after the next are read.
+                del values
+            wrote(name)
 
 
 def fill(source: TensorSource, sink: LiveSink) -> None:
