@@ -13,8 +13,9 @@ import kitae.data.reading as reading_module
 from kitae.data.examples import Sample
 from kitae.data.labelled import class_names
 from kitae.data.labelled_data import LabelledData
-from kitae.data.labelled_encode import LabelledSpec, fitted
+from kitae.data.labelled_encode import LabelledSpec
 from kitae.data.prepare import data_key, prepare, summary
+from kitae.data.ragged import fitted
 from kitae.data.rows import IGNORED
 from kitae.data.word_tokenizer import load_tokenizer
 from kitae.errors import DataError

@@ -10,7 +10,8 @@ from kitae.data.dictionary import find_dictionary
 from kitae.data.word_tokenizer import load_tokenizer
 from kitae.doctor.checks import CHECKS, examine
 from kitae.doctor.finding import Finding, Patient
-from kitae.doctor.vocabulary import measure, telling_words
+from kitae.doctor.telling_words import telling_words
+from kitae.doctor.vocabulary import measure
 from kitae.errors import DataError
 
 OTHER = {"ipadic": "unidic_lite", "unidic_lite": "ipadic"}

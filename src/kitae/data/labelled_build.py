@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kitae.data.documents import Document
-from kitae.data.labelled_encode import COUNTS, Content, Encoded, LabelledSpec
-from kitae.data.labelled_pack import Chosen, LabelledWriter
+from kitae.data.labelled_counts import doubts, of_tokenizer, split_counts
+from kitae.data.labelled_encode import Content, Encoded, LabelledSpec
+from kitae.data.labelled_pack import LabelledWriter
 from kitae.data.labels import NO_LABEL, LabelRule
 from kitae.data.normalise import DOCUMENT_ENDS
 from kitae.data.pack import token_dtype
@@ -24,8 +25,6 @@ from kitae.recipe.labels import LabelsConfig
 
 SHORTEST_TEXT, SHORTEST_PAIR = 3, 5
 """Positions of a row that holds a token of each text."""
-MANY_UNKNOWN = 0.05
-"""Share of unknown tokens above which the vocabulary hardly belongs to the text."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,9 @@ class LabelledBuilder:
             splits=splits,
             largest=self._largest,
             duplicates=self._reading.duplicates,
-            tokenizer=_of_tokenizer(job.tokenizer),
+            tokenizer=of_tokenizer(job.tokenizer),
             notes={"document_ends": DOCUMENT_ENDS, "labels": self._labels(names)},
-            warnings=[*self._unsampled(there), *warnings(names, splits)],
+            warnings=[*self._unsampled(there), *doubts(names, splits)],
         )
 
     def _content(self, document: Document) -> Content:
@@ -157,7 +156,7 @@ class LabelledBuilder:
 
     def _close(self, side: Side, names: list[str], class_of: NDArray[np.int32]) -> dict[str, Any]:
         length = self._job.config.sequence_length
-        return _counts(side.writer.close(side.chosen(), names, class_of, length), names, length)
+        return split_counts(side.writer.close(side.chosen(), names, class_of, length), names, length)
 
     def _labels(self, names: list[str]) -> dict[str, Any]:
         return {
@@ -180,44 +179,3 @@ class LabelledBuilder:
     def needed_bytes(self) -> int:
         """About how much the result takes in all, judged by what came of the part that was read."""
         return self._reading.scaled(sum(side.writer.written_bytes for side in self._sides.values()))
-
-
-def _of_tokenizer(tokenizer: Any) -> dict[str, Any]:
-    """Which dictionary cut the words, where one did."""
-    found = getattr(tokenizer, "dictionary", None)
-    return {} if found is None else {"dictionary": found.name, "dictionary_version": found.identity}
-
-
-def _counts(chosen: Chosen, names: list[str], sequence_length: int) -> dict[str, Any]:
-    rows, tokens = len(chosen.lengths), int(chosen.lengths.sum())
-    of_classes = np.bincount(chosen.labels, minlength=len(names)).tolist()
-    return {
-        "documents": rows,
-        "rows": rows,
-        "labels": dict(zip(names, of_classes, strict=True)),
-        **dict(zip(COUNTS, chosen.counts.sum(axis=0).tolist(), strict=True)),
-        "tokens": tokens,
-        "padding": rows * sequence_length - tokens,
-    }
-
-
-def warnings(names: list[str], splits: dict[str, dict[str, Any]]) -> list[str]:
-    """What the counts of the splits give reason to doubt."""
-    found = [
-        f"the class {name} has no text in {split}"
-        for split, counts in splits.items()
-        for name in names
-        if not counts["labels"][name]
-    ]
-    for split, counts in splits.items():
-        share = counts["unknown_tokens"] / max(1, counts["tokens"])
-        if share > MANY_UNKNOWN:
-            found.append(
-                f"{share:.1%} of the tokens of {split} are unknown: the vocabulary is of another language, "
-                "or was made with another dictionary (kitae doctor looks into it)"
-            )
-        if counts["special_tokens_in_text"]:
-            found.append(
-                f"special tokens stand {counts['special_tokens_in_text']} times inside the texts of {split}"
-            )
-    return found

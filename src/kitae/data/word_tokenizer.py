@@ -13,18 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kitae.data.tokenizer import (
-    SETTINGS_FILES,
-    Ids,
-    TextTokenizer,
-    encodings_of,
-    load_json,
-    tokenizer_fingerprint,
-)
+from kitae.data.japanese_files import dictionary_of, is_japanese, japanese_fingerprint, named_dictionary
+from kitae.data.special_tokens import SpecialIds, special_ids_of, tokenizer_settings
+from kitae.data.tokenizer import Ids, TextTokenizer, encodings_of, load_json, tokenizer_fingerprint
 from kitae.errors import DataError
-
-ROLES = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
-"""What a special token is for, and how it is spelt where a tokenizer's files do not say."""
 
 
 class Words(NamedTuple):
@@ -34,29 +26,6 @@ class Words(NamedTuple):
     """[T] uint32, nothing added."""
     starts: NDArray[np.bool_]
     """[T] whether a token begins a word; the first one always does."""
-
-
-@dataclass(frozen=True)
-class SpecialIds:
-    """Ids that stand for no text; None for a token that the vocabulary lacks."""
-
-    cls: int | None
-    sep: int | None
-    pad: int | None
-    mask: int | None
-    unk: int | None
-    all: frozenset[int]
-    """Those five and every other special token of the vocabulary."""
-
-    def need(self, *roles: str) -> tuple[int, ...]:
-        """The ids of these roles (`cls`, `sep`, ..), in this order; raises `DataError` for one that lacks."""
-        missing = [f"{role} ({ROLES[role]})" for role in roles if getattr(self, role) is None]
-        if missing:
-            raise DataError(
-                f"the tokenizer lacks a token for: {', '.join(missing)}; name another tokenizer under "
-                "data.tokenizer, or add what is missing to its vocabulary"
-            )
-        return tuple(getattr(self, role) for role in roles)
 
 
 class WordTokenizer(Protocol):
@@ -137,7 +106,7 @@ def load_tokenizer(folder: Path, dictionary: str | None = None) -> WordTokenizer
     Raises `DataError` for files that cannot be used, and for a dictionary where none is used.
     """
     # Only here: that module reads this one.
-    from kitae.data.japanese import JapaneseTokenizer, is_japanese
+    from kitae.data.japanese import JapaneseTokenizer
 
     if is_japanese(folder):
         return JapaneseTokenizer.load(folder, dictionary)
@@ -155,8 +124,6 @@ def fingerprint_of(folder: Path, dictionary: str | None = None) -> str:
 
     Raises `DataError`.
     """
-    from kitae.data.japanese import dictionary_of, is_japanese, japanese_fingerprint
-
     if not is_japanese(folder):
         return tokenizer_fingerprint(folder)
     return japanese_fingerprint(folder, dictionary_of(folder, tokenizer_settings(folder), dictionary))
@@ -167,42 +134,11 @@ def settled_settings(folder: Path, dictionary: str | None = None) -> dict[str, A
 
     Raises `DataError`.
     """
-    from kitae.data.japanese import is_japanese, named_dictionary
-
     if not is_japanese(folder):
         return None
     stated = load_json(folder / "tokenizer_config.json")
     settled = {**stated, **named_dictionary(folder, dictionary)}
     return None if settled == stated else settled
-
-
-def special_ids_of(settings: dict[str, Any], vocabulary: dict[str, int], others: Sequence[int]) -> SpecialIds:
-    """The special tokens by a tokenizer's settings; a role that they do not name is spelt as BERT does.
-
-    `others` are ids of further special tokens.
-    """
-    ids = {role: _role_id(settings, vocabulary, role) for role in ROLES}
-    named = {token for token in ids.values() if token is not None}
-    return SpecialIds(**ids, all=frozenset(named | set(others)))
-
-
-def tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """What the tokenizer's JSON files say, tokenizer_config.json first; raises `DataError`."""
-    merged: dict[str, Any] = {}
-    for name in SETTINGS_FILES:
-        merged = {**load_json(folder / name), **merged}
-    return merged
-
-
-def spelling(token: Any) -> str | None:
-    """A token's text from a settings file: a string, or an object with `content`; None for null."""
-    value = token.get("content") if isinstance(token, dict) else token
-    return value if isinstance(value, str) else None
-
-
-def _role_id(settings: dict[str, Any], vocabulary: dict[str, int], role: str) -> int | None:
-    named = settings.get(f"{role}_token", ROLES[role])
-    return vocabulary.get(spelling(named) or "")
 
 
 def _special_of(folder: Path, text: TextTokenizer) -> SpecialIds:

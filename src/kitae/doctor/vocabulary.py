@@ -1,30 +1,20 @@
-"""Whether a tokenizer, its dictionary, its model and the text belong together.
-
-A vocabulary is made of the words that its dictionary cuts. Where two dictionaries cut the same text at other
-places, a word of the one that runs across a cut of the other can only stand in a vocabulary that the one
-made: ipadic leaves `ので` whole where UniDic has two words, and UniDic `でしょう` where ipadic has two.
-"""
+"""Whether a tokenizer, its dictionary, its model and the text belong together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any
-from unicodedata import normalize
 
 from kitae.data.dictionary import PACKAGES, Dictionary, find_dictionary
-from kitae.data.japanese import JapaneseTokenizer, open_mecab
+from kitae.data.japanese import JapaneseTokenizer
 from kitae.data.word_tokenizer import PieceTokenizer, WordTokenizer
 from kitae.doctor.finding import Finding, Patient
+from kitae.doctor.telling_words import probe, telling_words
 from kitae.errors import DataError
 
-PROBE = "probe_ja.txt"
 MANY_UNKNOWN = 0.05
 FEW_WORDS = 1
 """So many words of another dictionary may stand in a vocabulary by chance."""
-
-Span = tuple[int, int]
 
 
 def tokenizer(patient: Patient) -> Iterator[Finding]:
@@ -132,35 +122,6 @@ def measure(found: WordTokenizer, texts: Sequence[str]) -> Coverage:
     return Coverage(words, tokens, whole / max(1, words), unknown / max(1, tokens))
 
 
-def telling_words(found: JapaneseTokenizer, other: Dictionary) -> tuple[list[str], list[str]]:
-    """Words of the vocabulary that only its own dictionary can have made, and that only the other can."""
-    lines = [normalize("NFKC", line) for line in _probe()]
-    cuts = [[_spans(mecab, line) for line in lines] for mecab in map(open_mecab, (found.dictionary, other))]
-    mine, theirs = _across(lines, *cuts), _across(lines, *reversed(cuts))
-    return [w for w in mine if w in found.vocabulary], [w for w in theirs if w in found.vocabulary]
-
-
-def _across(lines: Sequence[str], one: Sequence[list[Span]], other: Sequence[list[Span]]) -> list[str]:
-    """Words of the one way to cut that run across a cut of the other, each once."""
-    words: dict[str, None] = {}
-    for line, spans, others in zip(lines, one, other, strict=True):
-        cuts = {place for span in others for place in span}
-        for start, end in spans:
-            if any(place in cuts for place in range(start + 1, end)):
-                words[line[start:end]] = None
-    return list(words)
-
-
-def _spans(mecab: Any, line: str) -> list[Span]:
-    spans: list[Span] = []
-    place = 0
-    for node in mecab(line):
-        start = line.index(node.surface, place)
-        place = start + len(node.surface)
-        spans.append((start, place))
-    return spans
-
-
 def _kind(found: WordTokenizer) -> str:
     if isinstance(found, JapaneseTokenizer):
         return f"MeCab and {found.cutting.subword}"
@@ -176,11 +137,7 @@ def _installed(name: str) -> Dictionary | None:
 
 def _probe_for(found: WordTokenizer) -> list[str]:
     """A text that the tokenizer was made for, as far as that is known."""
-    return _probe() if isinstance(found, JapaneseTokenizer) else []
-
-
-def _probe() -> list[str]:
-    return resources.files("kitae.doctor").joinpath(PROBE).read_text(encoding="utf-8").splitlines()
+    return probe() if isinstance(found, JapaneseTokenizer) else []
 
 
 def _version(dictionary: Dictionary) -> str:
