@@ -82,7 +82,7 @@ def test_parameters_of_a_rank():
 
 @pytest.mark.parametrize(("name", "count"), [("bert-tiny", 4_385_920), ("bert-large", 335_141_888)])
 def test_presets_have_the_published_number_of_parameters(name, count):
-    """Of a BertModel; with pre-training's heads there are the transform, the vocabulary's bias and two rows."""
+    """Of a BertModel; pre-training adds the transform, the vocabulary's bias and two rows."""
     config = dict(catalog.preset(name).config)
     bare = table_of({**config, "architectures": ["BertModel"]}, True)(1, 0)
     assert count_parameters(bare) == count
