@@ -1,5 +1,6 @@
 """Labelled texts from sources to rows."""
 
+import errno
 import json
 import shutil
 
@@ -14,11 +15,12 @@ from kitae.data.examples import Sample
 from kitae.data.labelled import class_names
 from kitae.data.labelled_data import LabelledData
 from kitae.data.labelled_encode import LabelledSpec
+from kitae.data.labelled_pack import LabelledWriter
 from kitae.data.prepare import data_key, prepare, summary
 from kitae.data.ragged import fitted
 from kitae.data.rows import IGNORED
 from kitae.data.word_tokenizer import load_tokenizer
-from kitae.errors import DataError
+from kitae.errors import DataError, StorageError
 from kitae.recipe.sources import DataConfig
 
 STARS = {"1": 0, "2": 0, "4": 1, "5": 1}
@@ -297,6 +299,22 @@ def test_rows_too_short_for_a_text(go, write_records):
     assert read_all(go(config(sequence_length=3)).train).lengths.tolist() == [3, 3]
     with pytest.raises(DataError, match="set it to 5"):
         go(config(labels={"text_pair_field": "reply"}, sequence_length=4))
+
+
+def test_a_full_disk_leaves_nothing(go, write_records, tmp_path, monkeypatch):
+    write_records()
+    append = LabelledWriter.append
+
+    def full(self, texts, labels):
+        append(self, texts, labels)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LabelledWriter, "append", full)
+    with pytest.raises(StorageError, match=r"No space left on device; needed are \d,\d+ bytes"):
+        go(config())
+    assert [path for path in (tmp_path / "cache/data").iterdir() if path.suffix != ".lock"] == []
+    monkeypatch.undo()
+    assert not go(config()).reused
 
 
 def test_an_id_beyond_the_embedding_stops(go, write_records):
