@@ -98,6 +98,8 @@ def test_rows_of_many_shards_come_back(go, make_config, tmp_path):
     split = made.card["splits"]["train"]
     assert (split["rows"], split["pairs"]) == (72, 72)
     assert split["random_pairs"] == whole["next_sentence_labels"].sum()
+    tokens = whole["input_mask"].sum() - 3 * 72
+    assert (split["tokens"], split["padding"]) == (tokens, 72 * SIZE - whole["input_mask"].sum())
     assert split["masked"]["predictions"] == (whole["masked_lm_positions"] > 0).sum()
     assert [source["documents"] for source in made.card["sources"]["train"]["from"]] == [72]
     assert made.card["masks"] == "as the shards have them"

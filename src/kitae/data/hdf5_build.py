@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kitae.data.documents import Tally
 from kitae.data.hdf5_rows import Shape, ShardRows, read_shard
@@ -33,15 +34,19 @@ class Side:
 
     writer: MaskedWriter
     tokens: int = 0
+    """Of text: neither special ones nor padding."""
+    positions: int = 0
+    """That hold any token."""
     predictions: int = 0
     pairs: int = 0
     random_pairs: int = 0
 
-    def add(self, raw: RawRows) -> None:
-        """Append rows."""
+    def add(self, raw: RawRows, text: NDArray[np.bool_]) -> None:
+        """Append rows; `text` [n, S]: where they hold text, hidden or not."""
         assert raw.labels is not None
         self.writer.append(raw)
-        self.tokens += int(raw.shape[:, 0].sum())
+        self.tokens += int(text.sum())
+        self.positions += int(raw.shape[:, 0].sum())
         self.predictions += int((raw.labels != IGNORED).sum())
         self.pairs += int((raw.shape[:, 2] != IGNORED).sum())
         self.random_pairs += int((raw.shape[:, 2] == 1).sum())
@@ -56,7 +61,7 @@ class Side:
             "rows": rows,
             "pairs": self.pairs,
             "random_pairs": self.random_pairs,
-            "padding": rows * sequence_length - self.tokens,
+            "padding": rows * sequence_length - self.positions,
             "masked": {
                 "rows_counted": rows,
                 "predictions": self.predictions,
@@ -137,12 +142,15 @@ class ShardBuilder:
             self._known.update(digests)
         else:
             self._duplicates += sum(digest in self._known for digest in digests)
+        special = sorted(self.job.tokenizer.special.all)
+        real = np.arange(rows.originals.shape[1]) < rows.raw.shape[:, :1]
+        text = real & ~np.isin(rows.originals, special)
         if name == "heldout" or self.job.fraction is None:
-            self._sides[name].add(rows.raw)
+            self._sides[name].add(rows.raw, text)
             return
         mask = heldout_mask(digests, fraction=self.job.fraction, seed=self.job.seed)
-        self._sides["heldout"].add(rows.raw.select(mask))
-        self._sides["train"].add(rows.raw.select(~mask))
+        self._sides["heldout"].add(rows.raw.select(mask), text[mask])
+        self._sides["train"].add(rows.raw.select(~mask), text[~mask])
 
     def _note_largest(self, rows: ShardRows, shard: str) -> None:
         highest = np.maximum(rows.originals.max(axis=1), rows.raw.ids.max(axis=1))
