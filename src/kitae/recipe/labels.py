@@ -64,7 +64,7 @@ class LabelsConfig(Section):
     def _check_numbers(self, numbers: set[int]) -> None:
         count = max(numbers) + 1 if self.names is None else len(self.names)
         if numbers != set(range(count)):
-            what = f"0 to {count - 1}" + ("" if self.names is None else f", one for each of {count} names")
+            what = f"0 to {count - 1}" + ("" if self.names is None else f", one for each of {count} names,")
             raise FieldError("values", f"the classes are {_listed(numbers)} where {what} are needed")
 
     @property
