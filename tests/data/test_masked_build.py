@@ -332,3 +332,11 @@ def test_many_random_pairs_are_warned_of(go, write, make_config):
     write("a.txt", "\n".join(["Good film. Bad book.", *stories(3), *(["Good."] * 60)]))
     warnings = go(make_config("a.txt", source={"document": "line"})).card["warnings"]
     assert any("random ones, not half: many documents are too short" in warning for warning in warnings)
+
+
+def test_text_of_which_nothing_can_be_hidden_is_refused(write, go, make_config):
+    """A tokenizer that knows no word of it: training would run and learn nothing."""
+    write("a.txt", "\n".join("いろは。 にほへと。" for _ in range(20)))
+    config = make_config(path="a.txt", source={"document": "line"}, sequence_length=16)
+    with pytest.raises(DataError, match=r"nothing of the train text can be predicted: 100\.0% of its tokens"):
+        go(config)

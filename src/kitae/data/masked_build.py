@@ -97,6 +97,7 @@ class MaskedBuilder:
             self._reading.run(self._spec, self._received)
             self._reading.check_full({name: side.documents for name, side in self._sides.items()})
             splits = {name: self._write(name, side) for name, side in self._sides.items()}
+            _require_predictions(splits)
         except BaseException:
             self._abandon()
             raise
@@ -146,6 +147,18 @@ class MaskedBuilder:
         tokens = sum(side.writer.tokens for side in self._sides.values())
         item = np.dtype(token_dtype(self._job.tokenizer.vocab_size)).itemsize
         return written + self._reading.scaled(2 * tokens * (item + 1))
+
+
+def _require_predictions(splits: dict[str, dict[str, Any]]) -> None:
+    """Raise `DataError` for a split of which nothing can be hidden: training would learn nothing from it."""
+    for name, split in splits.items():
+        if not split["masked"]["predictions"]:
+            unknown = split["unknown_tokens"] / max(1, split["tokens"])
+            raise DataError(
+                f"nothing of the {name} text can be predicted: {unknown:.1%} of its tokens are unknown to the "
+                "tokenizer, and special tokens are never hidden; name the tokenizer that was made for this "
+                "text with data.tokenizer"
+            )
 
 
 def warnings(splits: dict[str, dict[str, Any]]) -> list[str]:
