@@ -57,11 +57,10 @@ class Optimizer:
     def begin(self, config: OptimizerConfig, after: int) -> None:
         """Forget all but the weights, and go on with other settings after `after` updates."""
         self._config = config
-        self._updates_before = after
         for moments in self._moments.values():
             for moment in moments.values():
                 moment.zero_()
-        self.restore_step(0)
+        self.restore_step(0, after)
 
     def _prepare(self, decayed: Collection[str], fused: bool, shares: Shares, mesh: Mesh) -> None:
         """Make what else a subclass needs."""
@@ -79,9 +78,13 @@ class Optimizer:
         """Live state of one of `MOMENTS` by parameter name: read it to save, fill it to restore."""
         return dict(self._moments[kind])
 
-    def restore_step(self, step: int) -> None:
-        """Go on as after `step` updates since it began: bias corrections and rounding depend on it."""
+    def restore_step(self, step: int, before: int = 0) -> None:
+        """Go on as after `step` updates since it began, with `before` of earlier phases ahead of them.
+
+        Bias corrections depend on the first, rounding on both.
+        """
         self._updates = step
+        self._updates_before = before
 
     def _lend(self, names: Collection[str]) -> Iterable[dict[str, torch.Tensor]]:
         return self._weights.lend(names, RoundingKey(self._seed, self._updates_before + self._updates))
@@ -106,9 +109,9 @@ class AdamW(Optimizer):
                 names = [name for name in values if self._decay(name) == decay]
                 self._update({name: values[name] for name in names}, gradients, learning_rate, decay)
 
-    def restore_step(self, step: int) -> None:
+    def restore_step(self, step: int, before: int = 0) -> None:
         """See `Optimizer`."""
-        super().restore_step(step)
+        super().restore_step(step, before)
         for count in self._steps.values():
             count.fill_(step)
 

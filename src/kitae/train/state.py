@@ -106,7 +106,7 @@ def restore(stepper: Stepper, checkpoint: Checkpoint, before: int = 0) -> TrainS
             fill(checkpoint.source(kind), sink)
     stepper.publish()
     state = _state(checkpoint.state)
-    stepper.optimizer.restore_step(state.step - before)
+    stepper.optimizer.restore_step(state.step - before, before)
     return state
 
 
