@@ -25,6 +25,7 @@ _VERB_MODULES = (
     "model_verbs",
     "classify_verbs",
     "weights_verbs",
+    "follow_verbs",
     "recipe_verbs",
     "doctor_verbs",
 )

@@ -103,6 +103,15 @@ def _open(recipe: Path, changes: list[str]) -> Job:
     return job
 
 
+def run_here(recipe: Path, changes: list[str], last: str) -> None:
+    """Do the stages up to `last` on this machine; after all of them, say what came out."""
+    from kitae.stages.summary import summary
+
+    job = _run_stages(recipe, changes, last, start_over=False)
+    for line in summary(job.run) if last == "prove" else ():
+        job.report(line)
+
+
 def _run_stages(recipe: Path, changes: list[str], last: str, start_over: bool) -> Job:
     from kitae.stages.pipeline import run_stages
 

@@ -64,6 +64,7 @@ STAGES = (
 def run_stages(job: Job, last: str = "prove") -> list[str]:
     """Take the run through the stages up to `last`; the names of those that had to be done."""
     done: list[str] = []
+    job.run.facts["last"] = last
     with job.run.attempt(), terminable():
         for warning in job.warnings:
             job.report(f"warning: {warning}")

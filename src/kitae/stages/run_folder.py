@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -70,6 +71,7 @@ class RunFolder:
             record: dict[str, Any] = {
                 "started": now(),
                 "pid": os.getpid(),
+                "host": socket.gethostname(),
                 "ended": None,
                 "outcome": "running",
                 **self.facts,
@@ -80,14 +82,16 @@ class RunFolder:
             self.state["attempts"].append(record)
             self.write()
             outcome = "failed"
+            why: dict[str, str] = {}
             try:
                 yield
                 outcome = "finished"
-            except (StoppedError, KeyboardInterrupt):
-                outcome = "stopped"
+            except BaseException as error:
+                outcome = "stopped" if isinstance(error, (StoppedError, KeyboardInterrupt)) else "failed"
+                why = {"why": str(error) or type(error).__name__}
                 raise
             finally:
-                record.update(ended=now(), outcome=outcome)
+                record.update(ended=now(), outcome=outcome, **why)
                 self._write_outcome()
 
     def _write_outcome(self) -> None:

@@ -137,6 +137,7 @@ class RunRecorder:
             {
                 "kind": "start",
                 "step": step,
+                "steps": self.steps,
                 "attempt": self.log.attempts + 1,
                 "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "backend": self.backend.name,

@@ -1,0 +1,46 @@
+"""Looks at runs: their folders here, and the scheduler where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kitae.errors import ClusterError
+from kitae.launch.slurm.commands import Slurm
+from kitae.watch.facts import RunFacts, life_of
+from kitae.watch.status import Jobs, Status, status_of
+
+_READERS = 8
+
+
+def look_at(
+    paths: Sequence[Path], slurm: Slurm | None = None, tell: Callable[[str], None] = lambda line: None
+) -> list[Status]:
+    """How these runs are now; `tell` gets what could not be found out."""
+    with ThreadPoolExecutor(_READERS) as pool:  # a shared file system answers slowly, but many at once
+        found = list(pool.map(RunFacts.read, paths))
+    jobs = _jobs([job.number for facts in found for job in facts.jobs], slurm, tell)
+    now = time.time()
+    return [status_of(facts, jobs, life_of, now) for facts in found]
+
+
+def look(path: Path, slurm: Slurm | None = None) -> Status:
+    """How a run is now."""
+    return look_at([path], slurm)[0]
+
+
+def _jobs(numbers: Sequence[int], slurm: Slurm | None, tell: Callable[[str], None]) -> Jobs | None:
+    """What Slurm says of jobs; None where it cannot be asked."""
+    if not numbers:
+        return {}
+    if slurm is None and shutil.which("squeue") is None:
+        tell("there is no squeue here: what is said of jobs is what the runs' folders say")
+        return None
+    try:
+        return (slurm or Slurm()).jobs(numbers)
+    except ClusterError as error:
+        tell(f"{error}; what is said of jobs is what the runs' folders say")
+        return None
