@@ -1,7 +1,8 @@
 """What kinds of models there are, by the `model_type` of their config.json: one entry each.
 
-All that differs between kinds for the rest of kitae stands here: how a configuration is read, which table of
-parameters follows from it, what is built, and which full tensors are the embedding and the head.
+All that differs between kinds for the rest of kitae stands here and in `tables`. There, without torch: how a
+configuration is read, and which table of parameters follows from it. Here: what is built, and which full
+tensors are the embedding and the head.
 """
 
 from __future__ import annotations
@@ -11,18 +12,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from kitae.errors import WeightsError
-from kitae.model.config import DecoderConfig
 from kitae.model.decoder import Decoder
 from kitae.model.encoder import Encoder
 from kitae.model.encoder_config import ARCHITECTURES as ENCODER_CLASSES
-from kitae.model.encoder_config import MODEL_TYPE, EncoderConfig
-from kitae.model.encoder_layouts import DECODER, WORDS, encoder_layouts, encoder_prefix
+from kitae.model.encoder_config import MODEL_TYPE
+from kitae.model.encoder_layouts import DECODER, WORDS, encoder_prefix
 from kitae.model.encoder_names import is_of_a_head, stored_names, with_pooler_as_stored
 from kitae.model.families import FAMILIES
-from kitae.model.layouts import decoder_layouts
-from kitae.parallel.layout import LayoutTable
+from kitae.model.tables import ModelConfig, parse_config, table_of
 
-ModelConfig = DecoderConfig | EncoderConfig
+__all__ = [
+    "ARCHITECTURES",
+    "Architecture",
+    "Model",
+    "ModelConfig",
+    "architecture_of",
+    "parse_config",
+    "table_of",
+]
+
 Model = Decoder | Encoder
 """Both have `config`, `table`, `layouts`, `region`, `vocabulary`, `recompute`, and parameters in the order of
 the layouts; forward passes and heads differ."""
@@ -32,10 +40,6 @@ the layouts; forward passes and heads differ."""
 class Architecture:
     """One kind of model; the functions take configurations of that kind."""
 
-    parse: Callable[[Mapping[str, Any]], ModelConfig]
-    """Reads a config.json; WeightsError names what is missing, wrong or unsupported."""
-    table: Callable[[Any, bool], LayoutTable]
-    """`table(config, tied)`: what each tensor-parallel rank holds."""
     build: Callable[..., Model]
     """`build(config, tied=, dtype=, device=, region=)`: a model in uninitialised memory."""
     embedding: Callable[[Any], str]
@@ -55,8 +59,6 @@ class Architecture:
 
 
 _DECODER = Architecture(
-    parse=DecoderConfig.from_hf,
-    table=decoder_layouts,
     build=Decoder,
     embedding=lambda config: "model.embed_tokens.weight",
     head=lambda config: "lm_head.weight",
@@ -68,8 +70,6 @@ _DECODER = Architecture(
 )
 
 _ENCODER = Architecture(
-    parse=EncoderConfig.from_hf,
-    table=lambda config, tied: encoder_layouts(config),
     build=lambda config, tied, **options: Encoder(config, **options),
     embedding=lambda config: encoder_prefix(config) + WORDS,
     head=lambda config: DECODER if config.predicts_tokens else None,
@@ -92,14 +92,3 @@ def architecture_of(config: Mapping[str, Any] | ModelConfig) -> Architecture:
             f"config.json: model_type: {kind} is not supported; supported: {', '.join(ARCHITECTURES)}"
         )
     return ARCHITECTURES[str(kind)]
-
-
-def parse_config(config: Mapping[str, Any]) -> ModelConfig:
-    """Read a config.json of any kind; WeightsError names what is missing, wrong or unsupported."""
-    return architecture_of(config).parse(config)
-
-
-def table_of(config: Mapping[str, Any] | ModelConfig, tied: bool) -> LayoutTable:
-    """The parameter table that follows from a configuration of any kind."""
-    parsed = parse_config(config) if isinstance(config, Mapping) else config
-    return architecture_of(parsed).table(parsed, tied)

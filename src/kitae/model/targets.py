@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kitae.errors import RecipeError
-from kitae.model.architecture import parse_config
 from kitae.model.encoder_config import ARCHITECTURES, EncoderConfig, Head
+from kitae.model.tables import parse_config
 
 _HEADS: dict[tuple[str, bool], Head] = {
     ("masked-lm", False): "mlm",

@@ -7,7 +7,9 @@ from math import prod
 
 import torch
 
-from kitae.parallel.layout import Box, ParameterLayout, Piece
+from kitae.parallel.layout import Box, ParameterLayout, Piece, full_box
+
+__all__ = ["Read", "assemble", "full_box", "pieces_of"]
 
 Read = Callable[[str, Box], torch.Tensor]
 """`read(name, box)`: a box of a full tensor, in the full tensor's own coordinates."""
@@ -27,29 +29,6 @@ def pieces_of(layout: ParameterLayout, tensor: torch.Tensor) -> Iterator[tuple[s
         box = full_box(piece)
         if prod(box.shape):
             yield piece.tensor, box, part[_without_padding(piece)].reshape(box.shape)
-
-
-def full_box(piece: Piece) -> Box:
-    """The piece's box in the coordinates of the full tensor, which the view only splits dimensions of."""
-    start: list[int] = []
-    shape: list[int] = []
-    dims = iter(zip(piece.view, piece.box.start, piece.box.shape, strict=True))
-    for size in piece.full_shape:
-        first, held = _merged(size, dims)
-        start.append(first)
-        shape.append(held)
-    return Box(tuple(start), tuple(shape))
-
-
-def _merged(size: int, dims: Iterator[tuple[int, int, int]]) -> tuple[int, int]:
-    """Start and length, in one full dimension of `size`, of a box over the view dimensions that split it."""
-    covered, start, held = next(dims)
-    while covered < size:
-        split, first, count = next(dims)
-        assert count == split or held == 1, "a box must be one run of each full dimension"
-        start, held, covered = start * split + first, held * count, covered * split
-    assert covered == size, "a view must only split the dimensions of the full tensor"
-    return start, held
 
 
 def _local(piece: Piece, read: Read, dtype: torch.dtype) -> torch.Tensor:

@@ -7,7 +7,7 @@ each reshaped to its local shape and concatenated along `concat_dim`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,3 +74,26 @@ class ParameterLayout:
 
 LayoutTable = Callable[[int, int], list[ParameterLayout]]
 """`table(tp_size, tp_rank)`: the local parameters of one rank."""
+
+
+def full_box(piece: Piece) -> Box:
+    """The piece's box in the coordinates of the full tensor, which the view only splits dimensions of."""
+    start: list[int] = []
+    shape: list[int] = []
+    dims = iter(zip(piece.view, piece.box.start, piece.box.shape, strict=True))
+    for size in piece.full_shape:
+        first, held = _merged(size, dims)
+        start.append(first)
+        shape.append(held)
+    return Box(tuple(start), tuple(shape))
+
+
+def _merged(size: int, dims: Iterator[tuple[int, int, int]]) -> tuple[int, int]:
+    """Start and length, in one full dimension of `size`, of a box over the view dimensions that split it."""
+    covered, start, held = next(dims)
+    while covered < size:
+        split, first, count = next(dims)
+        assert count == split or held == 1, "a box must be one run of each full dimension"
+        start, held, covered = start * split + first, held * count, covered * split
+    assert covered == size, "a view must only split the dimensions of the full tensor"
+    return start, held

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kitae.parallel.layout import ParameterLayout
-from kitae.parallel.shares import rows_each, share_layouts
+from kitae.parallel.rows import rows_each, share_layouts
 
 FP32 = 4
 """Bytes of a gradient sum, and of everything about a loss."""

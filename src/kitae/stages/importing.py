@@ -183,7 +183,7 @@ def _run_start(job: Job, path: Path) -> Start:
 
 
 def _random_start(job: Job) -> Start:
-    from kitae.model.architecture import parse_config
+    from kitae.model.tables import parse_config
 
     config = target_of(job, _preset_config(job))
     tied = parse_config(config).tie_word_embeddings

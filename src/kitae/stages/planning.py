@@ -14,9 +14,9 @@ from kitae.stages.job import Job
 
 def memory_plan(start: Start, precision: str, parallel: ParallelConfig) -> dict[str, Any]:
     """Bytes for every parameter, by kind, in the process that holds most, and the model's parameter count."""
-    from kitae.model.architecture import table_of
     from kitae.model.memory import count_parameters, state_bytes
-    from kitae.parallel.shares import share_layouts
+    from kitae.model.tables import table_of
+    from kitae.parallel.rows import share_layouts
 
     table = table_of(start.config, start.tied)
     copies, cuts = parallel.data_parallel_size, parallel.tensor_parallel_size

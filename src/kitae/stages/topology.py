@@ -11,7 +11,7 @@ from kitae.recipe.schema import Recipe
 
 if TYPE_CHECKING:
     from kitae.backend.base import Backend
-    from kitae.model.architecture import ModelConfig
+    from kitae.model.tables import ModelConfig
 
 LARGEST_DEGREE = 64
 """Up to where tensor-parallel sizes are tried to name those that a model allows."""
@@ -26,7 +26,7 @@ def world_size(recipe: Recipe) -> int:
 
 def check_cut(recipe: Recipe, hf_config: Mapping[str, Any]) -> None:
     """Raise `RecipeError` when the model, or its tokens, cannot be cut over the tensor-parallel ranks."""
-    from kitae.model.architecture import parse_config
+    from kitae.model.tables import parse_config
 
     size = recipe.parallel.tensor_parallel_size
     config = parse_config(hf_config)
@@ -48,7 +48,7 @@ def allowed_degrees(config: ModelConfig) -> list[int]:
 
 def _obstacle(config: ModelConfig, tp_size: int) -> str | None:
     """Why the layout table has no cut for this size; one layer tells, they are alike."""
-    from kitae.model.architecture import table_of
+    from kitae.model.tables import table_of
 
     try:
         table_of(replace(config, num_layers=1), True)(tp_size, 0)
