@@ -11,12 +11,13 @@ from gguf_case import write_gguf
 from hf_case import PROMPTS, all_tensors, as_bin, assert_same, edit_json, hf_folder, rewrite
 from nxd_case import FIXTURE
 from safetensors.torch import load_file
+from tiny_decoders import rope_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kitae.checkpoint.convert_record import RECORD
 from kitae.checkpoint.opened import open_weights
 from kitae.checkpoint.resume import find_checkpoint
-from kitae.errors import RecipeError, StorageError, WeightsError
+from kitae.errors import ProofError, RecipeError, StorageError, WeightsError
 
 
 @pytest.fixture
@@ -49,9 +50,9 @@ def test_the_result_is_a_complete_folder(tmp_path, folder):
         assert (result / name).read_bytes() == (folder / name).read_bytes()
     generation = json.loads((result / "generation_config.json").read_text())
     assert generation == json.loads((folder / "generation_config.json").read_text())
-    model = AutoModelForCausalLM.from_pretrained(result)
+    model = AutoModelForCausalLM.from_pretrained(result, dtype="auto")
     assert model.dtype == torch.bfloat16
-    assert model.config.rope_parameters["factor"] == 8.0
+    assert rope_of(model.config)["factor"] == 8.0
     assert AutoTokenizer.from_pretrained(result)("fox")["input_ids"]
 
 
@@ -183,6 +184,50 @@ def test_what_is_not_a_result_is_left_alone(tmp_path, folder):
         converted(folder, tmp_path / "file", to="hf")
     (tmp_path / "empty").mkdir()
     assert (quick(folder, tmp_path / "empty", to="hf") / "config.json").is_file()
+
+
+def test_a_link_means_what_it_leads_to(tmp_path, folder):
+    """The hidden folder is made where there is room, and the link stays."""
+    (tmp_path / "disk/real").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk/real")
+    quick(folder, tmp_path / "link", to="hf")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk/real/config.json").is_file()
+    (tmp_path / "new").symlink_to("disk/new")
+    quick(folder, tmp_path / "new", to="hf")
+    assert left_in(tmp_path / "disk") == ["new", "real"]
+
+
+def test_places_where_no_folder_can_be(tmp_path, folder, monkeypatch):
+    with pytest.raises(StorageError, match="File name too long"):
+        converted(folder, tmp_path / ("x" * 256), to="hf")
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(type(tmp_path), "is_mount", lambda path: path.name == "disk")
+    with pytest.raises(WeightsError, match="disk is a mounted disk, which stays; name a folder inside it"):
+        converted(folder, tmp_path / "disk", to="hf")
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "match"),
+    [
+        ("config.json", {"pad_token_id": 500}, r"cannot build the model of config\.json: \w"),
+        ("generation_config.json", {"eos_token_id": "x"}, "cannot (load|compute with) .*out: "),
+    ],
+)
+def test_what_transformers_cannot_use_fails_the_proof(tmp_path, folder, file, change, match):
+    """Told of the place that was asked for, in one line; without that proof it goes through."""
+    edit_json(folder / file, **change)
+    with pytest.raises(ProofError, match=f"^stock transformers {match}") as error:
+        converted(folder, tmp_path / "out", to="hf")
+    assert ".tmp-" not in str(error.value)
+    assert "\n" not in str(error.value)
+    assert left_in(tmp_path) == ["model"]
+    assert quick(folder, tmp_path / "out", to="hf").is_dir()
+
+
+def test_a_link_to_nowhere_beside_the_weights(tmp_path, folder):
+    (folder / "tokenizer.json").symlink_to("gone")
+    assert "tokenizer.json" not in left_in(quick(folder, tmp_path / "out", to="hf"))
 
 
 def test_onto_itself(folder):

@@ -9,6 +9,7 @@ import torch
 from convert_case import converted, left_in, quick
 from hf_case import LLAMA3_ROPE, all_tensors, assert_same, edit_json, hf_folder, rewrite
 from safetensors import safe_open
+from tiny_decoders import rope_of
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from kitae.checkpoint.hf import HfSource
@@ -112,7 +113,7 @@ def test_t06_t07_rope_settings_arrive(tmp_path):
         tmp_path / "model", "llama3", head_dim=16, rope_scaling=rope, max_position_embeddings=131072
     )
     quick(quick(folder, tmp_path / "nxd", to="nxd", tp=1), tmp_path / "out")
-    found = AutoConfig.from_pretrained(tmp_path / "out").rope_parameters
+    found = rope_of(AutoConfig.from_pretrained(tmp_path / "out"))
     assert (found["rope_theta"], found["factor"], found["rope_type"]) == (500000.0, 8.0, "llama3")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     due = [

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -113,3 +114,16 @@ def test_other_files_and_empty_folders(tmp_path):
         detect(tmp_path / "notes.txt")
     with pytest.raises(WeightsError, match="no weights that kitae knows; it reads Hugging Face"):
         detect(tmp_path)
+
+
+def test_a_link_to_nowhere(tmp_path):
+    (tmp_path / "model").symlink_to("nothing")
+    with pytest.raises(WeightsError, match=r"model is a link to nothing, which does not exist$"):
+        detect(tmp_path / "model")
+
+
+def test_what_is_neither_a_file_nor_a_folder(tmp_path):
+    """Opening a pipe would wait for ever."""
+    os.mkfifo(tmp_path / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match="is neither a file nor a folder"):
+        detect(tmp_path / "pytorch_model.bin")

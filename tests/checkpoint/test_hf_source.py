@@ -117,6 +117,15 @@ def test_shards_without_their_index(sharded: Path) -> None:
         HfSource(sharded)
 
 
+def test_index_with_a_name_that_no_file_can_have(sharded: Path) -> None:
+    index = json.loads((sharded / INDEX).read_text())
+    for name in ("x" * 300, "a\0b", ""):
+        weight_map = {**index["weight_map"], "model.norm.weight": name}
+        (sharded / INDEX).write_text(json.dumps({**index, "weight_map": weight_map}))
+        with pytest.raises(WeightsError, match=r"1 of \d+ weight files are missing"):
+            HfSource(sharded)
+
+
 def test_index_that_leads_out_of_the_folder(sharded: Path) -> None:
     change_index(sharded, **{"model.norm.weight": "../other/model.safetensors"})
     with pytest.raises(WeightsError, match="outside its folder"):
@@ -147,13 +156,31 @@ def test_longer_file(folder: Path) -> None:
         HfSource(folder)
 
 
+def header(text: str) -> bytes:
+    """A file of four bytes of values."""
+    return len(text).to_bytes(8, "little") + text.encode() + b"1234"
+
+
+BAD_HEADERS = [
+    '{"a":{}   }',
+    '{"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}}',
+    '{"a":{"dtype":"F32","shape":null,"data_offsets":[0,4]}}',
+    '{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}',
+    '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}}',
+    '{"a":{"dtype":"F32","shape":[1],"data_offsets":{"0":4}}}',
+    '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,"4"]}}',
+    "[" * 100_000 + "]" * 100_000,
+]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
         (b"<!DOCTYPE html><html>Not found</html>", "not a safetensors file"),
         (b"\x04\0\0\0\0\0\0\0[{}]", "header is broken"),
-        (b'\x0a\0\0\0\0\0\0\0{"a":{}   }', "header is broken"),
+        (b"<html>", "is cut off"),
+        *((header(one), "header is broken") for one in BAD_HEADERS),
     ],
 )
 def test_file_of_another_kind(folder: Path, content: bytes, message: str) -> None:
@@ -201,6 +228,14 @@ def test_bin_with_more_than_tensors(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     torch.save({"state_dict": {"a": torch.zeros(1)}, "epoch": 3}, folder / "pytorch_model.bin")
     with pytest.raises(WeightsError, match="state_dict is a dict, not a tensor"):
+        HfSource(folder)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_bin_of_a_lone_tensor(folder: Path, zipped: bool) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save(torch.zeros(3), folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(WeightsError, match=r"holds a \w*Tensor; kitae reads plain dicts of tensors"):
         HfSource(folder)
 
 

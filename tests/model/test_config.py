@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 import transformers
-from tiny_decoders import CASES, LLAMA3, SIZES
+from tiny_decoders import CASES, LLAMA3, SIZES, rope_of
 
 from kitae.errors import WeightsError
 from kitae.model.config import DecoderConfig
@@ -24,7 +24,7 @@ def test_what_we_write_is_the_same_model_to_us_and_to_transformers(case, tmp_pat
     theirs.__class__(**config.to_hf()).save_pretrained(tmp_path)
     again = transformers.AutoConfig.from_pretrained(tmp_path)
     assert DecoderConfig.from_hf(again.to_dict()) == config
-    assert again.rope_parameters == theirs.rope_parameters
+    assert rope_of(again) == rope_of(theirs)
 
 
 @pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen3"])
@@ -129,6 +129,10 @@ BAD = {
         {"model_type": "gpt2"},
         "model_type: gpt2 is not supported; supported: llama, mistral, qwen2, qwen3",
     ),
+    "families": ({"model_type": ["llama"]}, "model_type: ['llama'] is not supported"),
+    "depth": ({"num_hidden_layers": 10**12}, "num_hidden_layers: 1000000000000 is more than any model has"),
+    "theta": ({"rope_theta": "5e5"}, "rope_theta: '5e5' where a number"),
+    "end": ({"eos_token_id": [2, "</s>"]}, "eos_token_id: [2, '</s>'] where an id or a list of ids"),
     "no family": ({"model_type": None}, "model_type: None is not supported"),
     "missing": ({"intermediate_size": None}, "intermediate_size is missing"),
     "text": ({"hidden_size": "32"}, "hidden_size: '32' where a whole number"),

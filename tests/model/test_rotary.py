@@ -26,8 +26,11 @@ def test_llama3_frequencies():
 
 @pytest.mark.parametrize("values", [LLAMA3, {"rope_type": "linear", "rope_theta": 1e4, "factor": 3.0}])
 def test_scaled_frequencies_equal_those_of_transformers(values):
-    config = transformers.LlamaConfig(hidden_size=64, num_attention_heads=1, rope_parameters=values)
-    theirs, scale = ROPE_INIT_FUNCTIONS[values["rope_type"]](config)
+    scaling = {name: value for name, value in values.items() if name != "rope_theta"}
+    config = transformers.LlamaConfig(
+        hidden_size=64, num_attention_heads=1, rope_theta=values["rope_theta"], rope_scaling=scaling
+    )
+    theirs, scale = ROPE_INIT_FUNCTIONS[values["rope_type"]](config, "cpu")
     assert scale == 1.0
     ours = inverse_frequencies(RopeConfig.from_hf({"rope_parameters": values}, 2048), 64)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)

@@ -21,20 +21,22 @@ SIZES: dict[str, Any] = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
-LLAMA3 = {
+SCALING = {
     "rope_type": "llama3",
-    "rope_theta": 500000.0,
     "factor": 8.0,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+LLAMA3 = {"rope_theta": 500000.0, **SCALING}
+"""The newer spelling, of transformers 5."""
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2": ("Llama", {"num_key_value_heads": 4}),
-    "llama3": ("Llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}),
-    "llama3.1": ("Llama", {"rope_parameters": LLAMA3}),
-    "llama3.2": ("Llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
-    "llama-linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}}),
+    # The older spelling of rope, which every version of transformers reads.
+    "llama3": ("Llama", {"rope_theta": 500000.0}),
+    "llama3.1": ("Llama", {"rope_theta": 500000.0, "rope_scaling": SCALING}),
+    "llama3.2": ("Llama", {"rope_theta": 500000.0, "rope_scaling": SCALING, "tie_word_embeddings": True}),
+    "llama-linear": ("Llama", {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
     "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 1}),
     "llama-head-dim": ("Llama", {"hidden_size": 64, "head_dim": 24}),
     "smollm2": (
@@ -58,6 +60,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+
+
+def rope_of(config: Any) -> dict[str, object]:
+    """Rotary settings as transformers reads them: since version 5 in one dict with the base."""
+    return getattr(config, "rope_parameters", None) or {
+        "rope_theta": config.rope_theta,
+        **(getattr(config, "rope_scaling", None) or {"rope_type": "default"}),
+    }
 
 
 def reference(case: str, seed: int = 0) -> Any:

@@ -10,6 +10,8 @@ options, version of kitae. Another one to the same place removes what is left an
 from __future__ import annotations
 
 import errno
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from kitae.checkpoint.convert_record import RECORD, Record, digest, earlier, siz
 from kitae.checkpoint.convert_targets import WRITERS, Conversion, Result
 from kitae.checkpoint.journal import Journal
 from kitae.checkpoint.wrapped import Counting
-from kitae.errors import StorageError, WeightsError
+from kitae.errors import KitaeError, WeightsError
 from kitae.storage.disk import check_space, free_bytes, storage_errors
 from kitae.storage.files import sync, sync_all
 from kitae.storage.folders import sweep
@@ -44,16 +46,17 @@ def convert(source: Path, target: Path, options: Options, report: Report = print
     opened, notes = conversion.opened, conversion.model.notes
     for line in (f"{opened.path}: {opened.title}", *(f"note: {note}" for note in notes), *reasons):
         report(line)
-    work = _Work(target.absolute(), conversion, _made(conversion, options), options, report)
-    if options.dry_run:
-        work.show()
-        return None
-    left = begun(work.target, work.made, report)
-    before = earlier(work.target, work.made)
-    if before is None:
-        return work.do(left)
-    sweep(work.target.parent, work.target.name, spare_living=True)
-    return work.prove_more(before)
+    # Where links lead to: no folder can be renamed onto a link.
+    work = _Work(Path(os.path.realpath(target)), conversion, _made(conversion, options), options, report)
+    with storage_errors(work.target):
+        if options.dry_run:
+            work.show()
+            return None
+        left = begun(work.target, work.made, report)
+        before = earlier(work.target, work.made)
+        if before is not None:
+            sweep(work.target.parent, work.target.name, spare_living=True)
+    return work.do(left) if before is None else work.prove_more(before)
 
 
 def _made(conversion: Conversion, options: Options) -> dict[str, Any]:
@@ -172,16 +175,12 @@ class _Work:
 @contextmanager
 def _told_as(target: Path) -> Iterator[None]:
     """Name the place that was asked for in errors, not the hidden folder beside it."""
+    hidden = re.escape(str(target.parent / f".tmp-{target.name}-")) + r"\d+-[0-9a-f]{8}"
     try:
         yield
-    except StorageError as error:
-        hidden = f".tmp-{target.name}-"
-        words = [_shown(word, hidden, target) for word in str(error).split(" ")]
-        raise StorageError(" ".join(words)) from error
-
-
-def _shown(word: str, hidden: str, target: Path) -> str:
-    return f"{target}{word[-1] if word[-1] in ':;,' else ''}" if hidden in word else word
+    except KitaeError as error:
+        told = re.sub(f"{hidden}(/{re.escape(target.name)})?", lambda _: str(target), str(error))
+        raise type(error)(told) from error
 
 
 def _publish(staged: Path, target: Path) -> None:

@@ -47,6 +47,8 @@ def earlier(folder: Path, made: Mapping[str, Any]) -> Record | None:
     if not folder.is_dir():
         raise WeightsError(f"{folder} is a file; name another folder for the result")
     if not any(folder.iterdir()):
+        if folder.is_mount():
+            raise WeightsError(f"{folder} is a mounted disk, which stays; name a folder inside it")
         return None
     record = _read(folder)
     if record is None:

@@ -46,11 +46,14 @@ class Detected:
 def detect(path: Path) -> Detected:
     """The format of the weights at `path`; WeightsError says what was found instead of any."""
     if not path.exists():
-        raise WeightsError(f"{path} does not exist{_similar(path)}")
+        link = f" is a link to {path.readlink()}, which" if path.is_symlink() else ""
+        raise WeightsError(f"{path}{link} does not exist{_similar(path)}")
     return _detect_folder(path) if path.is_dir() else _detect_file(path)
 
 
 def _detect_file(path: Path) -> Detected:
+    if not path.is_file():
+        raise WeightsError(f"{path} is neither a file nor a folder; give one that holds weights")
     with path.open("rb") as file:
         start = file.read(4)
     if start == b"GGUF" or path.suffix == ".gguf":
@@ -119,5 +122,6 @@ def _nothing_in(folder: Path) -> str:
 
 def _similar(path: Path) -> str:
     parent = path.absolute().parent
-    names = nearest(path.name, [one.name for one in parent.iterdir()] if parent.is_dir() else [])
+    others = [one.name for one in parent.iterdir() if one.name != path.name] if parent.is_dir() else []
+    names = nearest(path.name, others)
     return f"; did you mean {' or '.join(str(path.parent / name) for name in names)}?" if names else ""

@@ -92,7 +92,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise WeightsError(f"{path} is missing; a model folder holds config.json and weights") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise WeightsError(f"{path} cannot be read as JSON ({error}); download it again") from error
     if not isinstance(value, dict):
         raise WeightsError(f"{path} must hold a JSON object")
@@ -125,7 +125,7 @@ def _require_files(folder: Path, index: Path, weight_map: Mapping[str, str], sin
     outside = sorted(name for name in named if Path(name).name != name)
     if outside:
         raise WeightsError(f"{index} names files outside its folder: {listed(outside)}")
-    missing = sorted(name for name in named if not (folder / name).is_file())
+    missing = sorted(named - {path.name for path in folder.iterdir() if path.is_file()})
     if missing:
         raise WeightsError(
             f"{folder}: {len(missing)} of {len(named)} weight files are missing: {listed(missing)}; "

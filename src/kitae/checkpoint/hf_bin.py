@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ def _open(path: Path) -> _Tensors:
         raise WeightsError(f"{path} is no file of torch.save (a broken download?); {WAY_OUT}")
     zipped = start == b"PK"
     state, kind = (open_pickled(path), StoredTensor) if zipped else (_load_old(path), torch.Tensor)
-    for name, value in state.items() if isinstance(state, dict) else [("the file", state)]:
+    if not isinstance(state, dict):
+        raise WeightsError(f"{path} holds a {type(state).__name__}; kitae reads plain dicts of tensors")
+    for name, value in state.items():
         if not isinstance(value, kind):
             raise WeightsError(
                 f"{path}: {name} is a {type(value).__name__}, not a tensor; kitae reads plain state dicts"
@@ -49,7 +52,9 @@ def _open(path: Path) -> _Tensors:
 def _load_old(path: Path) -> Any:
     """The whole of a file from before torch 1.6, which is no zip archive."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickles that it may not know: those are told below
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path} needs more than tensors to be unpickled, and kitae runs no code from weights; "

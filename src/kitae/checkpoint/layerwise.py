@@ -23,6 +23,7 @@ from kitae.checkpoint.hf_sink import HEAD
 from kitae.checkpoint.live import LiveSink
 from kitae.checkpoint.model_folder import EMBEDDING
 from kitae.checkpoint.pipe import TensorSource, blocks
+from kitae.checkpoint.stock import stock_errors
 from kitae.checkpoint.stream import fill
 from kitae.errors import ProofError
 from kitae.model.attention import attention_mask
@@ -34,6 +35,8 @@ from kitae.parallel.cuts import Place
 from kitae.parallel.region import UNCUT
 
 NORM = "model.norm.weight"
+MULTIPLIED_BYTES = 4 << 20
+"""How much of a matrix is multiplied with at once, in its own dtype, where a part of it will do."""
 _PART_BYTES = 200_000_000
 """How much of half a layer has memory at once, in fp32: all of it in models of up to about 1B."""
 _FIRST = "model.layers.0."
@@ -81,6 +84,7 @@ def stock_logits(
             # Given, so that positions with gaps are not taken for several documents.
             attention_mask=torch.ones_like(ids),
             use_cache=False,
+            return_dict=True,
         ).last_hidden_state
         return head(source, tied, hidden)
 
@@ -99,10 +103,13 @@ def embed(source: TensorSource, ids: torch.Tensor, dtype: torch.dtype) -> torch.
 def head(source: TensorSource, tied: bool, hidden: torch.Tensor) -> torch.Tensor:
     """[B, S, H] to [B, S, V], in the dtype of the hidden states."""
     name = EMBEDDING if tied else HEAD
-    parts = [
-        F.linear(hidden, source.read(name, box).to(hidden.dtype)) for box in blocks(source.tensors()[name])
-    ]
-    return torch.cat(parts, -1)
+    info = source.tensors()[name]
+    # Parts that are kept until the end would lie between the blocks, whose memory could not be used again.
+    result = hidden.new_empty(*hidden.shape[:-1], info.shape[0])
+    for box in blocks(info, MULTIPLIED_BYTES):
+        rows = source.read(name, box).to(hidden.dtype)
+        result[..., box.start[0] : box.start[0] + len(rows)] = F.linear(hidden, rows)
+    return result
 
 
 class _Renamed:
@@ -175,14 +182,12 @@ def _empty_stock_model(config: Mapping[str, Any], dtype: torch.dtype) -> Any:
 
     with tempfile.TemporaryDirectory(prefix="kitae-proof-") as folder:
         Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
-        try:
+        with stock_errors("build the model of config.json"):
             stock: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
-        except (OSError, ValueError, KeyError) as error:
-            raise ProofError(f"stock transformers cannot read the model's config.json: {error}") from error
-    make: Any = AutoModelForCausalLM.from_config
-    with torch.device("meta"):
-        model = make(stock, dtype=dtype).eval()
-    model.model.rotary_emb = type(model.model.rotary_emb)(stock)
+            make: Any = AutoModelForCausalLM.from_config
+            with torch.device("meta"):
+                model = make(stock, dtype=dtype).eval()
+            model.model.rotary_emb = type(model.model.rotary_emb)(stock)
     return model
 
 

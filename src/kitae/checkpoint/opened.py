@@ -174,7 +174,7 @@ def _open_hf(found: Detected, hints: Hints) -> Opened:
         own,
         generation_config=_json_beside(folder / "-", "generation_config.json"),
         tokenizer=tokenizer_beside(folder),
-        files=[*files, *folder.glob("*.json")],
+        files=[*files, *filter(Path.is_file, folder.glob("*.json"))],
         notes=source.notes,
     )
 

@@ -23,7 +23,7 @@ import torch
 from kitae.checkpoint import encoder_proof
 from kitae.checkpoint.hf import read_json
 from kitae.checkpoint.model_folder import load_decoder
-from kitae.checkpoint.stock import load_stock, stock_products
+from kitae.checkpoint.stock import load_stock, stock_errors, stock_products
 from kitae.errors import ProofError
 from kitae.model.encoder_config import MODEL_TYPE
 
@@ -63,7 +63,8 @@ def prove_folder(folder: Path, prompts: Prompts, max_logit_difference: float = 1
     ours = way.ours(folder, prompts)
     with stock_products():
         model = way.stock_model(folder, torch.float32)
-        theirs, generated = way.theirs(model, prompts), tuple(way.generate(model, one) for one in prompts)
+        with stock_errors(f"compute with {folder}"):
+            theirs, generated = way.theirs(model, prompts), tuple(way.generate(model, one) for one in prompts)
     del model
     differences = _differences(ours, theirs)
     rounding = (0.0,) * len(prompts)

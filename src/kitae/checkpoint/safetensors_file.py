@@ -83,11 +83,13 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
         if start + file.read(len(_LFS_POINTER) - 8) == _LFS_POINTER:
             raise WeightsError(f"{path} is a Git LFS pointer, not the weights; fetch them with: git lfs pull")
         length = int.from_bytes(start, "little")
-        if len(start) == 8 and length > _MAX_HEADER_BYTES:
+        if len(start) < 8:
+            raise _truncated(path, 8, size)
+        if length > _MAX_HEADER_BYTES:
             raise WeightsError(f"{path} is not a safetensors file; download it again")
         file.seek(8)
         raw = file.read(length)
-    if len(start) < 8 or len(raw) < length:
+    if len(raw) < length:
         raise _truncated(path, 8 + length, size)
     header = _parse(path, raw)
     _check_size(path, header, 8 + length, size)
@@ -98,13 +100,28 @@ def _parse(path: Path, raw: bytes) -> dict[str, dict[str, Any]]:
     try:
         header = json.loads(raw)
         header.pop("__metadata__", None)
-        if not all(entry.keys() >= _KEYS for entry in header.values()):
-            raise ValueError("an entry lacks a key")
-    except (ValueError, AttributeError, TypeError) as error:
+        if not all(map(_is_entry, header.values())):
+            raise ValueError("an entry lacks a key, or has a value that cannot be one")
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise WeightsError(
             f"{path} is not a safetensors file: its header is broken; download it again"
         ) from error
     return dict(header)
+
+
+def _is_entry(entry: dict[str, Any]) -> bool:
+    """Whether a header may say this of a tensor, as far as types tell."""
+    return (
+        entry.keys() >= _KEYS
+        and isinstance(entry["dtype"], str)
+        and _are_sizes(entry["shape"])
+        and _are_sizes(entry["data_offsets"])
+        and len(entry["data_offsets"]) == 2
+    )
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 
 def _check_size(path: Path, header: dict[str, dict[str, Any]], start: int, size: int) -> None:

@@ -26,6 +26,19 @@ def stock_products() -> Iterator[None]:
         onednn.matmul.fp32_precision = before
 
 
+@contextmanager
+def stock_errors(what: str) -> Iterator[None]:
+    """Turn an error of transformers into a ProofError that says what it cannot do.
+
+    It has an error for each thing in a folder that it cannot use, so all of them count.
+    """
+    try:
+        yield
+    except Exception as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise ProofError(f"stock transformers cannot {what}: {said}") from error
+
+
 def load_stock(auto_class: str, folder: Path, dtype: torch.dtype, **options: Any) -> Any:
     """The model of a folder as a class of transformers loads it; ProofError unless key for key."""
     import transformers
@@ -34,10 +47,8 @@ def load_stock(auto_class: str, folder: Path, dtype: torch.dtype, **options: Any
     quiet: Any = logging.disable_progress_bar
     quiet()
     load: Any = getattr(transformers, auto_class).from_pretrained
-    try:
+    with stock_errors(f"load {folder}"):
         model, info = load(folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ProofError(f"stock transformers cannot load {folder}: {error}") from error
     wrong = {key: sorted(map(str, info[key])) for key in _MUST_BE_EMPTY if info.get(key)}
     if wrong:
         raise ProofError(f"stock transformers loads {folder}, but not key for key: {wrong}")

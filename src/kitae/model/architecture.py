@@ -87,8 +87,8 @@ ARCHITECTURES: dict[str, Architecture] = {**dict.fromkeys(FAMILIES, _DECODER), M
 def architecture_of(config: Mapping[str, Any] | ModelConfig) -> Architecture:
     """The kind of a config.json, or of one that was read; WeightsError for an unknown one."""
     kind = config.get("model_type") if isinstance(config, Mapping) else config.model_type
-    if kind not in ARCHITECTURES:
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise WeightsError(
             f"config.json: model_type: {kind} is not supported; supported: {', '.join(ARCHITECTURES)}"
         )
-    return ARCHITECTURES[str(kind)]
+    return ARCHITECTURES[kind]

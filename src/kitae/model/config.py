@@ -112,11 +112,11 @@ class DecoderConfig:
 
 def _family(config: Mapping[str, Any]) -> Family:
     kind = config.get("model_type")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise WeightsError(
             f"config.json: model_type: {kind} is not supported; supported: {', '.join(FAMILIES)}"
         )
-    return FAMILIES[str(kind)]
+    return FAMILIES[kind]
 
 
 def _kv_heads(values: Mapping[str, Any], num_heads: int) -> int:
@@ -146,6 +146,7 @@ def _head_dim(values: Mapping[str, Any], hidden_size: int, num_heads: int) -> in
 
 
 def _ids(value: Any) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)
+    ids = () if value is None else value if isinstance(value, (list, tuple)) else (value,)
+    if not all(isinstance(one, int) for one in ids):
+        raise WeightsError(f"config.json: eos_token_id: {value!r} where an id or a list of ids is needed")
+    return tuple(ids)

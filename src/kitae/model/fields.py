@@ -7,6 +7,9 @@ from typing import Any
 
 from kitae.errors import WeightsError
 
+_MOST = {"num_hidden_layers": 100_000}
+"""What a damaged number would be taken as a table of."""
+
 
 def require_supported(config: Mapping[str, Any], must_be: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise WeightsError for a field with another value than those of `must_be`; None is always fine."""
@@ -18,12 +21,14 @@ def require_supported(config: Mapping[str, Any], must_be: Mapping[str, tuple[Any
 
 
 def size_of(config: Mapping[str, Any], name: str) -> int:
-    """A whole number above 0; WeightsError when it is missing or anything else."""
+    """A whole number above 0; WeightsError when it is missing, anything else, or more than any model has."""
     value = config.get(name)
     if value is None:
         raise WeightsError(f"config.json: {name} is missing; it is needed to build the model")
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise WeightsError(f"config.json: {name}: {value!r} where a whole number above 0 is needed")
+    if value > _MOST.get(name, value):
+        raise WeightsError(f"config.json: {name}: {value} is more than any model has ({_MOST[name]} at most)")
     return value
 
 

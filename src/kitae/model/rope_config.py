@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kitae.errors import WeightsError
+from kitae.model.fields import number_of
 
 KINDS = ("default", "linear", "llama3")
 LLAMA3_FIELDS = ("factor", "low_freq_factor", "high_freq_factor")
@@ -39,9 +40,11 @@ class RopeConfig:
                 f"config.json: {field}.{spelling}: {kind} is not supported; supported: {', '.join(KINDS)}"
             )
         _require_full_rotation(config, values, field)
-        theta = float(values.get("rope_theta") or config.get("rope_theta") or cls.theta)
+        theta = values.get("rope_theta") or config.get("rope_theta") or cls.theta
         original = config.get("original_max_position_embeddings") or max_position_embeddings
-        return cls(theta, kind, **_READERS[kind](values, field, original))
+        return cls(
+            number_of({"rope_theta": theta}, "rope_theta"), kind, **_READERS[kind](values, field, original)
+        )
 
     def to_hf(self) -> dict[str, Any]:
         """`rope_theta` and `rope_scaling`, which every version of transformers reads."""
