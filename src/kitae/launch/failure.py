@@ -60,12 +60,14 @@ class End:
 
 
 class NodeLostError(TrainingError):
-    """A machine is gone."""
+    """A machine is gone, or not fit to be used."""
 
-    def __init__(self, message: str, node: str) -> None:
+    def __init__(self, message: str, node: str, reason: str = "gone in the middle of the work") -> None:
         super().__init__(message)
         self.node = node
         """Its name."""
+        self.reason = reason
+        """Why it should be left out."""
 
 
 def error_of(outcome: Outcome) -> BaseException:

@@ -89,6 +89,9 @@ class TargetConfig(Section):
     max_attempts: Positive = 10
     """How often a training is begun, at most, when nodes or processes of it fail; what is planned, such as a
     time limit or a preemption, does not count."""
+    node_check: bool | Literal["auto"] = "auto"
+    """Whether nodes are tried before each start of a training: products, memory, disks, clocks and what goes
+    between them; a broken or slow one (1.3 x) is named and left out. auto: when several are taken whole."""
     wait_limit: ClusterTime | None = None
     """How long a job may wait for nodes before it is given up, as time_limit; null: for ever."""
     price_per_node_hour: Annotated[float, Field(gt=0)] | None = None
@@ -97,6 +100,9 @@ class TargetConfig(Section):
     """Of ssh: the head node, as the system's ssh knows it."""
     folder: NonEmpty | None = None
     """Of ssh: a folder there that all nodes see."""
+    python: NonEmpty | None = None
+    """Of ssh: an interpreter there, such as `/opt/venv/bin/python`, whose packages are used with this kitae;
+    null: an environment with the versions that are installed here is made there, once."""
 
     @model_validator(mode="after")
     def _check(self) -> TargetConfig:

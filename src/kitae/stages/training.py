@@ -90,6 +90,7 @@ def _train_in_ranks(job: Job, key: str) -> dict[str, Any]:
     from kitae.launch.local import launch_ranks
     from kitae.launch.nodes import launch_nodes
     from kitae.launch.order import Launch
+    from kitae.stages.node_check import check_nodes
 
     backend, parallel = select(job.backend), job.recipe.parallel
     sample_once(job, lambda: load_checkpoint(open_start(job), backend.device), "before", key)
@@ -112,6 +113,7 @@ def _train_in_ranks(job: Job, key: str) -> dict[str, Any]:
     if job.machines is None:
         launch_ranks(entry, arguments, launch)
     else:
+        check_nodes(job, launch, job.machines.starter)
         launch_nodes(entry, arguments, launch, job.machines.starter)
     trained = newest(job)
     sample_once(job, lambda: load_checkpoint(trained, backend.device), "after", key)

@@ -145,7 +145,7 @@ class Batch:
     def _bad_nodes(self, names: Sequence[str], error: BaseException) -> dict[str, str]:
         bad = {name: str(node) for name, node in self._slurm.nodes(names).items() if node.bad}
         if isinstance(error, NodeLostError):
-            bad.setdefault(error.node, "gone in the middle of the work")
+            bad.setdefault(error.node, error.reason)
         return bad
 
     def _requeue(self, move: Move) -> int:
