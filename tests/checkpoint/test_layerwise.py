@@ -16,7 +16,6 @@ from kitae.checkpoint.layerwise import _parts, kitae_logits, require_stock_names
 from kitae.checkpoint.model_folder import load_decoder, open_model
 from kitae.checkpoint.nxd_logits import nxd_logits
 from kitae.checkpoint.opened import open_weights
-from kitae.checkpoint.pipe import blocks
 from kitae.errors import ProofError
 from kitae.model.config import DecoderConfig
 
@@ -69,7 +68,7 @@ def test_ranks_multiply_with_a_few_rows_at_a_time(monkeypatch):
     source = open_weights(FIXTURE / "qkv_kv2", HF).source
     config = DecoderConfig.from_hf(json.loads((HF / "config.json").read_text()))
     due = nxd_logits(config, source, None, *fixed_prompts(config))
-    monkeypatch.setattr("kitae.checkpoint.nxd_logits.blocks", lambda info: blocks(info, 200))
+    monkeypatch.setattr("kitae.checkpoint.nxd_logits.MULTIPLIED_BYTES", 200)
     assert (nxd_logits(config, source, None, *fixed_prompts(config)) - due).abs().max() < 1e-6
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.nn import functional as F
 
+from kitae.checkpoint.layerwise import MULTIPLIED_BYTES
 from kitae.checkpoint.nxd import NxdSource
 from kitae.checkpoint.nxd_layout import EMBEDDING, HEAD
 from kitae.checkpoint.pipe import blocks
@@ -44,12 +45,18 @@ class _Files:
 
     def linear(self, x: torch.Tensor, key: str, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Give x W^T + b, with a few rows of W at a time."""
-        result = torch.cat([F.linear(x, rows) for _, rows in self.runs(key)], -1)
+        result = x.new_empty(*x.shape[:-1], self.shape(key)[0])
+        self.multiply(x, key, result)
         return result if bias is None else result + bias
+
+    def multiply(self, x: torch.Tensor, key: str, result: torch.Tensor) -> None:
+        """Put x W^T into its place."""
+        for start, rows in self.runs(key):
+            result[..., start : start + len(rows)] = F.linear(x, rows)
 
     def runs(self, key: str) -> Iterator[tuple[int, torch.Tensor]]:
         """A tensor in runs of rows: the first row's number, and the rows."""
-        for box in blocks(self._stored[key].info):
+        for box in blocks(self._stored[key].info, MULTIPLIED_BYTES):
             yield box.start[0], self.read(key, box)
 
 
@@ -76,8 +83,7 @@ def nxd_logits(
             hidden = hidden + layer.sum_over(ranks, layer.attention, hidden)
             hidden = hidden + layer.sum_over(ranks, layer.mlp, hidden)
         hidden = _norm(hidden, ranks[0], "model.norm.weight", config)
-        # The embedding is the head where there is no other.
-        return torch.cat([one.linear(hidden, HEAD if HEAD in one else EMBEDDING) for one in ranks], -1)
+        return _head(ranks, hidden, config.vocab_size)
 
 
 def _embedded(ranks: Sequence[_Files], ids: torch.Tensor) -> torch.Tensor:
@@ -89,6 +95,15 @@ def _embedded(ranks: Sequence[_Files], ids: torch.Tensor) -> torch.Tensor:
             own = ids - (rank * rows + start)
             here = (own >= 0) & (own < len(values))
             result[here] = values[own[here]]
+    return result
+
+
+def _head(ranks: Sequence[_Files], hidden: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Logits of all ranks; the embedding is the head where there is no other."""
+    # Each rank's own result would lie between blocks, whose memory could not be used again.
+    result = hidden.new_empty(*hidden.shape[:-1], vocab_size)
+    for files, own in zip(ranks, result.chunk(len(ranks), -1), strict=True):
+        files.multiply(hidden, HEAD if HEAD in files else EMBEDDING, own)
     return result
 
 
