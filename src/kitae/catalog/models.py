@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from kitae.catalog.reading import read_table, unknown
 from kitae.errors import RecipeError
-from kitae.suggest import did_you_mean
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # the same parser, before it came into the standard library
-    import tomli as tomllib
 
 
 @dataclass(frozen=True)
@@ -52,14 +45,9 @@ class NamedModel:
 
 
 @cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads(resources.files("kitae.catalog").joinpath("models.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def presets() -> Mapping[str, Preset]:
     """Every model shape by name."""
-    entries = _table()["presets"].items()
+    entries = read_table("models")["presets"].items()
     return MappingProxyType(
         {
             name: Preset(name=name, **{**entry, "config": MappingProxyType(entry["config"])})
@@ -72,23 +60,19 @@ def presets() -> Mapping[str, Preset]:
 def named_models() -> Mapping[str, NamedModel]:
     """Every pretrained model that arrives in a package, by name."""
     return MappingProxyType(
-        {name: NamedModel(name=name, **entry) for name, entry in _table()["models"].items()}
+        {name: NamedModel(name=name, **entry) for name, entry in read_table("models")["models"].items()}
     )
 
 
 def preset(name: str) -> Preset:
     """The model shape `name`; raises `RecipeError` with the nearest names and the list."""
     if name not in presets():
-        raise RecipeError(_unknown("preset", name, presets()))
+        raise RecipeError(unknown("preset", name, presets()))
     return presets()[name]
 
 
 def named_model(name: str) -> NamedModel:
     """The pretrained model `name`; raises `RecipeError` with the nearest names and the list."""
     if name not in named_models():
-        raise RecipeError(_unknown("named model", name, named_models()))
+        raise RecipeError(unknown("named model", name, named_models()))
     return named_models()[name]
-
-
-def _unknown(kind: str, name: str, known: Mapping[str, object]) -> str:
-    return f"no {kind} is called {name!r}{did_you_mean(name, known)} There are: {', '.join(known)}"

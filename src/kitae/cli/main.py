@@ -27,6 +27,7 @@ _VERB_MODULES = (
     "weights_verbs",
     "follow_verbs",
     "recipe_verbs",
+    "catalog_verbs",
     "doctor_verbs",
 )
 
