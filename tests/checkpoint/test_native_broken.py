@@ -106,6 +106,11 @@ def test_truncated_manifest(folder, keep_bytes):
     refused(folder, "manifest.json is damaged", "not JSON")
 
 
+def test_endlessly_nested_manifest(folder):
+    (folder / MANIFEST_NAME).write_text("[" * 100_000 + "]" * 100_000)
+    refused(folder, "manifest.json is damaged", "not JSON")
+
+
 @pytest.mark.parametrize("version", [0, "1", None])
 def test_nonsense_version(folder, version):
     edit_manifest(folder, lambda body: body.update(version=version))

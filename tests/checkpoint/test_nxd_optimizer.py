@@ -249,6 +249,18 @@ def test_step_of_the_tag_and_of_the_optimizer(tmp_path: Path) -> None:
     assert open_optimizer(folder).notes[1] == "step_8 was saved when the optimizer had done 7 updates"
 
 
+ODD: list[dict[str, Any]] = [
+    {"base_state": [1]},
+    {"base_state": {0: 5}},
+    {"param_groups": 5},
+    {"param_groups": [5]},
+    {"param_groups": [{}]},
+    {"param_groups": [{"params": 3}]},
+    {"shape_info": {0: 5}},
+    {"sharded_master_weights": [1]},
+]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -259,7 +271,9 @@ def test_step_of_the_tag_and_of_the_optimizer(tmp_path: Path) -> None:
         (lambda s: s["base_state"][3].update(step="7"), "updates is '7'"),
         (lambda s: s["base_state"].pop(3), "state for 18 parameters, its groups have 19"),
         (lambda s: s["base_state"].clear(), "state for 0 parameters|no state of an Adam"),
+        (lambda s: s["base_state"][0].update(step=float("nan")), "updates is nan"),
         (lambda s: s["base_state"][0].pop("exp_avg"), "is a NoneType where"),
+        *((lambda s, change=change: s.update(change), "no state of an Adam optimizer") for change in ODD),
         (lambda s: s["shape_info"].update({1: [9, 9]}), r"parameter 1 has shape \(9, 9\), but .*weight_q"),
         (
             lambda s: s["param_groups"].pop(),

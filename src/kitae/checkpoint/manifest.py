@@ -126,7 +126,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise WeightsError(
             f"{folder} is not a complete checkpoint: it has no {MANIFEST_NAME}; {WAY_OUT}"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"{path} is damaged: it is not JSON ({error}); {WAY_OUT}") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise WeightsError(f"{path} is not the manifest of a kitae checkpoint; give the folder of one")

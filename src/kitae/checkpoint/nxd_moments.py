@@ -10,6 +10,7 @@ not tell apart two parameters of one shape.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ NOT_DECAYED = ("bias", "norm")
 WEIGHTS_ALONE = (
     "the weights alone go --to hf and --to nxd, and --to kitae from the folder model/ beside optim/"
 )
+_SEQUENCES = (list, tuple)
 Kinds = dict[str, dict[str, LocalTensor]]
 
 
@@ -128,16 +130,29 @@ def same(what: str, values: Mapping[str, int]) -> int:
 
 def _open(path: Path) -> _File:
     state = open_rank_file(path)
-    moments = (state.get("base_state") or state.get("state")) if isinstance(state, dict) else None
-    if not isinstance(moments, dict) or not all(isinstance(one, dict) for one in moments.values()):
-        raise WeightsError(f"{path} holds no state of an Adam optimizer; {WEIGHTS_ALONE}")
-    return _File(
+    held = state if isinstance(state, dict) else {}
+    file = _File(
         path,
-        state.get("param_groups", ()),
-        moments,
-        state.get("sharded_master_weights", {}),
-        state.get("shape_info", {}),
+        held.get("param_groups", ()),
+        held.get("base_state") or held.get("state", {}),
+        held.get("sharded_master_weights", {}),
+        held.get("shape_info", {}),
     )
+    dicts = ((file.moments, dict), (file.masters, object), (file.shapes, _SEQUENCES))
+    if not _are_groups(file.groups) or not all(_holds(value, kind) for value, kind in dicts):
+        raise WeightsError(f"{path} holds no state of an Adam optimizer; {WEIGHTS_ALONE}")
+    return file
+
+
+def _are_groups(value: Any) -> bool:
+    return isinstance(value, _SEQUENCES) and all(
+        isinstance(one, dict) and isinstance(one.get("params"), _SEQUENCES) for one in value
+    )
+
+
+def _holds(value: Any, kind: type | tuple[type, ...]) -> bool:
+    """Whether it is a dict of such values: a file may hold anything."""
+    return isinstance(value, dict) and all(isinstance(one, kind) for one in value.values())
 
 
 def _check(file: _File, names: Sequence[str], model: State) -> None:
@@ -183,6 +198,6 @@ def _step(files: Sequence[_File], names: Sequence[str]) -> int:
 def _whole(file: _File, step: Any) -> int:
     """A number of updates, which may be a tensor."""
     value = step.read().item() if isinstance(step, StoredTensor) and step.shape in ((), (1,)) else step
-    if not isinstance(value, (int, float)) or value != int(value) or value < 0:
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or value != int(value) or value < 0:
         raise WeightsError(f"{file.path}: the number of updates is {value!r}; {WAY_OUT}")
     return int(value)
