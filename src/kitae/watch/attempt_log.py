@@ -38,7 +38,7 @@ def section(log: Path, number: int, attempts: Sequence[Attempt]) -> list[str]:
     for line in lines_from_end(log, _MOST_BYTES):
         head, timed = _HEAD.match(line), _TIMED.match(line)
         if head is not None and int(head[1]) <= number:
-            return found[::-1] if int(head[1]) == number else []
+            return [line, *found[::-1]] if int(head[1]) == number else []
         if timed is not None and seconds_since_1970(timed[1]) < begun:
             while found and not _TIMED.match(found[-1]):
                 found.pop()  # further lines of what stands here

@@ -9,7 +9,7 @@ from pathlib import Path
 from kitae.errors import RecipeError
 from kitae.watch.status import Status
 from kitae.watch.table import first_line
-from kitae.watch.tail import last_lines
+from kitae.watch.tail import end_of_lines, last_lines
 
 READ_S = 0.5
 LOOK_S, LOOK_AT_JOBS_S = 1.0, 10.0
@@ -58,21 +58,16 @@ class Growing:
             return
         identity = (stat.st_dev, stat.st_ino)
         if self._file is None:
-            yield from self._begin(stat.st_size)
+            yield from self._begin()
         elif identity != self._file or stat.st_size < self._position:
             self._position, self._rest = 0, b""
         self._file = identity
         yield from self._read()
 
-    def _begin(self, size: int) -> Iterator[str]:
-        """Show the last lines, and go on behind the last line end."""
-        shown = last_lines(self._path, self._before + 1)
-        with self._path.open("rb") as file:
-            file.seek(max(0, size - 1))
-            whole = file.read(1) in (b"\n", b"")
-        self._position = size if whole else size - len(shown[-1].encode(errors="replace"))
-        complete = shown if whole else shown[:-1]
-        yield from complete[len(complete) - min(self._before, len(complete)) :]
+    def _begin(self) -> Iterator[str]:
+        """Show the last whole lines, and go on behind them."""
+        self._position = end_of_lines(self._path)
+        yield from last_lines(self._path, self._before, self._position)
 
     def _read(self) -> Iterator[str]:
         with self._path.open("rb") as file:

@@ -16,17 +16,17 @@ _MOST_BYTES = 1 << 22
 Record = dict[str, Any]
 
 
-def lines_from_end(path: Path, most_bytes: int | None = None) -> Iterator[str]:
+def lines_from_end(path: Path, most_bytes: int | None = None, end: int | None = None) -> Iterator[str]:
     """The lines of a file, the last one first, without their line ends; none where there is no file.
 
-    After `most_bytes` it stops, at the beginning of a line.
+    After `most_bytes` it stops, at the beginning of a line. With `end` the file is taken to end there.
     """
     try:
         file = path.open("rb")
     except OSError:
         return
     with file:
-        end = file.seek(0, os.SEEK_END)
+        end = file.seek(0, os.SEEK_END) if end is None else end
         first = max(0, end - most_bytes) if most_bytes is not None else 0
         rest = b""
         at = end
@@ -44,9 +44,23 @@ def lines_from_end(path: Path, most_bytes: int | None = None) -> Iterator[str]:
             yield rest.decode(errors="replace")
 
 
-def last_lines(path: Path, count: int) -> list[str]:
-    """The last lines of a file, in order."""
-    return list(islice(lines_from_end(path), count))[::-1]
+def end_of_lines(path: Path) -> int:
+    """How many bytes of a file belong to whole lines."""
+    with path.open("rb") as file:
+        at = file.seek(0, os.SEEK_END)
+        while at > 0:
+            size = min(_BLOCK, at)
+            file.seek(at - size)
+            found = file.read(size).rfind(b"\n")
+            if found >= 0:
+                return at - size + found + 1
+            at -= size
+    return 0
+
+
+def last_lines(path: Path, count: int, end: int | None = None) -> list[str]:
+    """The last lines of a file, in order; with `end`, of its first bytes."""
+    return list(islice(lines_from_end(path, end=end), count))[::-1]
 
 
 def last_records(path: Path, kind: str, count: int) -> list[Record]:
