@@ -141,6 +141,7 @@ def test_format_may_be_stated_for_a_file_with_any_ending(write, tmp_path):
         ("corpsu.txt", r"no such file or folder .* did you mean 'corpus.txt'\?"),
         ("*.parquet", "no file matches"),
         ("empty", "no file here has an ending that is read"),
+        ("shards", "files of format hdf5 in a folder are read when asked for; write format: hdf5"),
         ("image.png", r"ending is none of \.txt, \.jsonl"),
         ("pipe.txt", "neither a file nor a folder"),
         ("link.txt", "a link that leads nowhere"),
@@ -152,6 +153,7 @@ def test_a_path_that_leads_nowhere_says_so(write, tmp_path, path, message):
     write("image.png", "x")
     (tmp_path / "empty").mkdir()
     (tmp_path / "links").mkdir()
+    write("shards/a.hdf5", "x")
     os.mkfifo(tmp_path / "pipe.txt")
     (tmp_path / "link.txt").symlink_to("nowhere")
     (tmp_path / "links/a.txt").symlink_to("a.txt")

@@ -107,11 +107,30 @@ def test_a_dictionary_that_lies_elsewhere_now(tmp_path, capsys):
         (["--text", " "], 3, "--text: a text is blank"),
         (["--text", "good \udcff"], 3, "a text that is not valid Unicode; give UTF-8"),
         (["--file", "nothere.txt"], 3, "nothere.txt: no such file or folder"),
+        (["--file", "-"], 3, "--file -: standard input is not read; write the texts into a file first"),
     ],
 )
 def test_what_makes_no_sense(english, capsys, words, code, message):
     assert kitae("classify", english, *words) == code
     assert message in capsys.readouterr().err
+
+
+def test_a_pair_for_a_model_without_pairs(tmp_path, capsys):
+    folder = write_classifier(tmp_path / "one", type_vocab_size=1)
+    assert kitae("classify", folder, "--text", "good", "--text-pair", "bad") == 3
+    assert "one token type (type_vocab_size) and reads no pairs" in capsys.readouterr().err
+
+
+def test_messages_of_a_file_speak_of_the_options(english, tmp_path, capsys):
+    file = write_texts(tmp_path / "a.jsonl", ["good"])
+    assert kitae("classify", english, "--file", file, "--text-field", "txt") == 3
+    said = capsys.readouterr().err
+    assert "there is no field 'txt'; did you mean 'text'? there are: text (--text-field names it)" in said
+    file.write_text("good\n")
+    assert kitae("classify", english, "--file", file) == 3
+    said += capsys.readouterr().err
+    assert "not valid JSON" in said
+    assert "data." not in said.replace(str(tmp_path), "")
 
 
 def test_a_path_that_holds_no_classifier(tmp_path, capsys):

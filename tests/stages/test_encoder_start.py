@@ -176,3 +176,50 @@ def test_decoders_and_encoders_do_not_mix(job, tmp_path, capsys):
     data = data_of()
     assert kitae("import", recipe(tmp_path, objective="causal-lm", data=data)) != 0
     assert "objective: causal-lm needs a decoder, such as Llama's" in capsys.readouterr().err
+
+
+def test_rows_longer_than_the_model_are_refused_before_a_text_is_read(job, tmp_path, capsys):
+    """Also those of a later phase, which would stop a training of days in its middle."""
+    job()
+    phases = [{"name": "short"}, {"name": "long", "data": {"sequence_length": 161}}]
+    assert kitae("run", recipe(tmp_path, **MASKED, data=data_of(), phases=phases)) == 2
+    said = capsys.readouterr().err
+    assert "phase long: data.sequence_length: 161 tokens are more than the 160 positions" in said
+    assert not (tmp_path / "cache" / "data").exists()
+    assert kitae("run", recipe(tmp_path, data=data_of(sequence_length=200, labels={}))) == 2
+    assert "error: data.sequence_length: 200 tokens are more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting"),
+    [
+        ({**MASKED, "data": data_of()}, "data.masking.next_sentence"),
+        ({"data": data_of(labels={"text_pair_field": "text"})}, "data.labels.text_pair_field"),
+    ],
+)
+def test_pairs_for_a_model_of_one_token_type(job, tmp_path, capsys, changes, setting):
+    write_classifier(tmp_path / "model", type_vocab_size=1)
+    job()
+    assert kitae("run", recipe(tmp_path, **changes)) == 2
+    assert f"{setting}: the model has one token type" in capsys.readouterr().err
+
+
+def test_only_models_that_fit_are_judged(job, tmp_path, capsys):
+    """Scores of other classes, or of the same in another order, would be numbers without a meaning."""
+    job()
+    run(capsys, "train", tmp_path / "recipe.yaml")
+    export = tmp_path / "model"
+    write_classifier(tmp_path / "same")
+    write_classifier(tmp_path / "plain", id2label={"0": "LABEL_0", "1": "LABEL_1"})
+    for good in ("same", "plain"):
+        assert "accuracy" in run(capsys, "eval", tmp_path / "recipe.yaml", "--model", tmp_path / good)
+    write_classifier(tmp_path / "turned", id2label={"0": "positive", "1": "negative"})
+    write_classifier(tmp_path / "three", num_labels=3, id2label=None)
+    wrong = {
+        export: "BertForPreTraining cannot be judged by objective: classification",
+        tmp_path / "turned": "its classes are positive, negative, and those of the text negative, positive",
+        tmp_path / "three": "its classes are LABEL_0, LABEL_1, LABEL_2, and those of the text",
+    }
+    for folder, message in wrong.items():
+        assert kitae("eval", tmp_path / "recipe.yaml", "--model", folder) == 4
+        assert message in capsys.readouterr().err

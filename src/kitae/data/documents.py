@@ -10,6 +10,7 @@ from typing import Any, Literal
 from kitae.errors import DataError
 
 KEPT_EXAMPLES = 5
+SKIPPING = ", or set data.on_bad_line: skip to leave such lines out"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Tally:
     def bad(self, where: str, why: str) -> None:
         """Count a broken line or row; raises `DataError` when the recipe says stop."""
         if self.on_bad_line == "stop":
-            raise DataError(f"{where}: {why}; mend it, or set data.on_bad_line: skip to leave such lines out")
+            raise DataError(f"{where}: {why}; mend it{SKIPPING}")
         self.bad_lines += 1
         if len(self.bad_examples) < KEPT_EXAMPLES:
             self.bad_examples.append(f"{where}: {why}")

@@ -155,9 +155,9 @@ def _require_predictions(splits: dict[str, dict[str, Any]]) -> None:
         if not split["masked"]["predictions"]:
             unknown = split["unknown_tokens"] / max(1, split["tokens"])
             raise DataError(
-                f"nothing of the {name} text can be predicted: {unknown:.1%} of its tokens are unknown to the "
-                "tokenizer, and special tokens are never hidden; name the tokenizer that was made for this "
-                "text with data.tokenizer"
+                f"nothing of the {name} text can be predicted: {unknown:.1%} of its tokens are unknown to "
+                "the tokenizer, and special tokens are never hidden; name the tokenizer that was made for "
+                "this text with data.tokenizer"
             )
 
 

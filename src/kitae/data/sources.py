@@ -152,8 +152,17 @@ def open_source(config: SourceConfig, base: Path, fields: Fields = ()) -> Source
         SourceFile(path, _shown(path, base), kind, file_identity(path)) for path, kind in _find(config, base)
     ]
     if not files:
-        raise DataError(f"{config.path}: no file here has an ending that is read: {supported_endings()}")
+        raise DataError(f"{config.path}: {_nothing_in(base / Path(config.path).expanduser(), config)}")
     return FileSource(config, tuple(files), tuple(fields))
+
+
+def _nothing_in(folder: Path, config: SourceConfig) -> str:
+    """Why no file of a folder is read."""
+    kinds = {format_of(path) for path in folder.rglob("*")}
+    named = [name for name, entry in FORMATS.items() if entry.when_named and name in kinds]
+    if config.format == "auto" and named:
+        return f"files of format {named[0]} in a folder are read when asked for; write format: {named[0]}"
+    return f"no file here has an ending that is read: {supported_endings()}"
 
 
 def _shown(path: Path, base: Path) -> str:

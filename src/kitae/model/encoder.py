@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from kitae.errors import RecipeError
 from kitae.model.blocks import Linear, Parameters
 from kitae.model.decoder import Embedding, Recompute
 from kitae.model.dropout import Draws, drop
@@ -220,10 +219,5 @@ class Encoder(nn.Module):
         return None if draws is None else draws.keys(sites, self.embed.words.weight.device)
 
     def _check(self, ids: torch.Tensor) -> None:
-        length, most = ids.shape[1], self.config.max_position_embeddings
-        if length > most:
-            raise RecipeError(
-                f"data.sequence_length: {length} tokens are more than the {most} positions that the model "
-                f"has (max_position_embeddings); set it to {most} or less"
-            )
+        self.config.check_length(ids.shape[1])
         self.region.check_tokens(ids.numel())

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kitae.errors import WeightsError
+from kitae.errors import RecipeError, WeightsError
 from kitae.model.fields import number_of, require_supported, size_of
 
 Head = Literal["none", "mlm", "pretraining", "classification"]
@@ -77,6 +77,15 @@ class EncoderConfig:
     def predicts_tokens(self) -> bool:
         """Whether there is a head over the vocabulary."""
         return self.head in ("mlm", "pretraining")
+
+    def check_length(self, length: int, where: str = "data.sequence_length") -> None:
+        """Raise `RecipeError` for rows longer than the positions that the model has."""
+        most = self.max_position_embeddings
+        if length > most:
+            raise RecipeError(
+                f"{where}: {length} tokens are more than the {most} positions that the model has "
+                f"(max_position_embeddings); set it to {most} or less"
+            )
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> EncoderConfig:

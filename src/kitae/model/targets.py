@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kitae.errors import RecipeError
+from kitae.errors import RecipeError, WeightsError
 from kitae.model.encoder_config import ARCHITECTURES, EncoderConfig, Head
 from kitae.model.tables import parse_config
 
@@ -15,6 +15,12 @@ _HEADS: dict[tuple[str, bool], Head] = {
     ("classification", False): "classification",
 }
 """By objective, and whether the rows are sentence pairs."""
+_ANSWERS = {
+    "causal-lm": (None,),
+    "masked-lm": ("mlm", "pretraining"),
+    "classification": ("classification",),
+}
+"""Heads that tell what an objective asks of held-out rows; None is a decoder's."""
 _NEEDS = {False: "a decoder, such as Llama's", True: "an encoder: a BERT"}
 
 
@@ -46,8 +52,41 @@ def target_config(
     return {**_unlabelled(config), "architectures": [name], **labelled}
 
 
+def check_answers(
+    name: str, config: Mapping[str, Any], objective: str, labels: Sequence[str] | None = None
+) -> None:
+    """Raise `WeightsError` for a model, called `name`, that does not tell what `objective` asks of rows.
+
+    A classifier has to have the classes `labels` in their order, or as many without names.
+    """
+    parsed = parse_config(config)
+    head = parsed.head if isinstance(parsed, EncoderConfig) else None
+    if head not in _ANSWERS[objective]:
+        kind = ", ".join(config.get("architectures") or [parsed.model_type])
+        raise WeightsError(
+            f"{name}: a {kind} cannot be judged by objective: {objective}; give a model of that kind"
+        )
+    if isinstance(parsed, EncoderConfig) and labels is not None:
+        own = label_names(config, parsed.num_labels)
+        if own not in (tuple(labels), _unnamed(len(labels))):
+            raise WeightsError(
+                f"{name}: its classes are {', '.join(own)}, and those of the text {', '.join(labels)}, in "
+                "this order; give a model that has the same ones"
+            )
+
+
+def label_names(config: Mapping[str, Any], count: int) -> tuple[str, ...]:
+    """Names of the labels by number, as config.json has them."""
+    names = config.get("id2label") or {}
+    return tuple(str(names.get(str(number), name)) for number, name in enumerate(_unnamed(count)))
+
+
+def _unnamed(count: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{number}" for number in range(count))
+
+
 def _labels(count: int | None, names: Sequence[str] | None) -> dict[str, Any]:
-    shown = [f"LABEL_{number}" for number in range(count or 0)] if names is None else list(names)
+    shown = _unnamed(count or 0) if names is None else tuple(names)
     assert shown, "a classifier has classes"
     assert count in (None, len(shown)), "as many names as classes"
     return {

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kitae.data.documents import Document, Field, Tally
+from kitae.data.documents import SKIPPING, Document, Field, Tally
 from kitae.data.labelled_encode import Encoded, LabelledEncoder, LabelledSpec
 from kitae.data.labels import second_text
-from kitae.data.sources import open_source
+from kitae.data.sources import Source, open_source
 from kitae.data.special import check_token
 from kitae.errors import DataError, WeightsError
 from kitae.recipe.sources import SourceConfig
@@ -72,7 +72,9 @@ class Classifier:
                 yield self._verdict(document, next(shares), int(cut))
 
     def _check(self, documents: Sequence[Document], found: Encoded) -> None:
-        """Raise `DataError` for an id that the model has no embedding for."""
+        """Raise `DataError` for an id, or a second text, that the model has no embedding for."""
+        if self.model.config.type_vocab_size < 2 and (found.firsts < found.lengths).any():
+            raise DataError("the model has one token type (type_vocab_size) and reads no pairs of texts")
         largest = int(found.ids.max(initial=0))
         if largest >= self.model.config.vocab_size:
             place = int((found.ids == largest).argmax())
@@ -121,6 +123,7 @@ def _classifier(
     normalisation: str,
 ) -> Classifier:
     from kitae.model.encoder import Encoder
+    from kitae.model.targets import label_names
 
     if not isinstance(model, Encoder) or model.classifier is None:
         kind = ", ".join(config.get("architectures") or ["no class"])
@@ -130,12 +133,6 @@ def _classifier(
     most = model.config.max_position_embeddings
     spec = LabelledSpec(tokenizer, normalisation, min(length or most, most))
     return Classifier(model.eval(), label_names(config, model.config.num_labels), tokenizer, spec.open())
-
-
-def label_names(config: Mapping[str, Any], count: int) -> tuple[str, ...]:
-    """Names of the labels by number, as config.json has them."""
-    names = config.get("id2label") or {}
-    return tuple(str(names.get(str(number), f"LABEL_{number}")) for number in range(count))
 
 
 def _as_trained(path: Path) -> tuple[int, str]:
@@ -162,6 +159,16 @@ def given_texts(texts: Sequence[str], seconds: Sequence[str]) -> list[Document]:
 
 def texts_of(file: Path, text_field: str, second_field: str | None) -> Iterator[Document]:
     """The texts of a file: lines, or records of JSON lines, CSV, Parquet. Raises `DataError`."""
+    if str(file) == "-":
+        raise DataError("--file -: standard input is not read; write the texts into a file first")
     config = SourceConfig(path=str(file.absolute()), document="line", text_field=text_field)
     fields = [Field(second_field, "--text-pair-field", second_text)] if second_field is not None else []
-    return open_source(config, Path.cwd(), fields).documents(Tally())
+    return _documents(open_source(config, Path.cwd(), fields))
+
+
+def _documents(source: Source) -> Iterator[Document]:
+    try:
+        yield from source.documents(Tally())
+    except DataError as error:  # readers speak of a recipe, of which there is none here
+        message = str(error).replace("data.*.text_field", "--text-field").replace(SKIPPING, "")
+        raise DataError(message) from error

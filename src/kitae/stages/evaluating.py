@@ -7,15 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from kitae.errors import RecipeError
+from kitae.stages.files import read_json
+from kitae.stages.heads import head_options
 from kitae.stages.job import Job
 from kitae.stages.training import load_checkpoint, newest, prepared
 
 
 def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
-    """Loss in nats, what else the objective tells, and counts; of `folder` instead of the run, if given."""
+    """Loss in nats, what else the objective tells, and counts; of `folder` instead of the run, if given.
+
+    Raises `WeightsError` when the folder holds no model that can be judged by this recipe.
+    """
     from kitae.backend.table import select
     from kitae.checkpoint.model_folder import load_model
     from kitae.data.special import check_token
+    from kitae.model.targets import check_answers
     from kitae.train.build import build_objective
     from kitae.train.evaluate import evaluate
 
@@ -28,6 +34,10 @@ def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
     backend = select(job.backend)
     device = backend.device
     model = load_checkpoint(newest(job), device) if folder is None else load_model(folder, device=device)
+    if folder is not None:
+        check_answers(
+            str(folder), read_json(folder / "config.json"), recipe.objective, head_options(job).get("labels")
+        )
     largest = data.card["largest_token"]
     # The folder may be another model than the text was packed for.
     check_token(largest["id"], largest["token"], largest["where"], model.config.vocab_size)

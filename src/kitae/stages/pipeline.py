@@ -11,7 +11,7 @@ from kitae.stages import exporting, importing, planning, training
 from kitae.stages.files import key_of
 from kitae.stages.job import Job
 from kitae.stages.termination import terminable
-from kitae.stages.topology import check_cut, check_devices, world_size
+from kitae.stages.topology import check_cut, check_devices, check_rows, world_size
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,13 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
 
 def _check_topology(job: Job, last: str) -> None:
     """Raise `RecipeError` now, not after an hour of reading text; devices only count for a training."""
-    if job.recipe.parallel.tensor_parallel_size > 1:
-        for _, recipe in job.phases:
-            check_cut(recipe, importing.find_start(job).config)
+    cut = job.recipe.parallel.tensor_parallel_size > 1
+    if cut or job.recipe.objective != "causal-lm":
+        config = importing.find_start(job).config
+        for phase, recipe in job.phases:
+            check_rows(phase, recipe, config)
+            if cut:
+                check_cut(recipe, config)
     names = [stage.name for stage in STAGES]
     train = STAGES[names.index("train")]
     if names.index(last) >= names.index("train") and not is_done(job, train):

@@ -41,6 +41,33 @@ def check_cut(recipe: Recipe, hf_config: Mapping[str, Any]) -> None:
         _check_tokens(recipe, size)
 
 
+def check_rows(phase: str | None, recipe: Recipe, hf_config: Mapping[str, Any]) -> None:
+    """Raise `RecipeError` when an encoder cannot read the rows of a phase: too long, or pairs."""
+    from kitae.model.encoder_config import EncoderConfig
+    from kitae.model.tables import parse_config
+
+    config = parse_config(hf_config)
+    if not isinstance(config, EncoderConfig):
+        return
+    of_phase = "" if phase is None else f"phase {phase}: "
+    config.check_length(recipe.data.sequence_length, f"{of_phase}data.sequence_length")
+    pairing = _pairing(recipe)
+    if pairing is not None and config.type_vocab_size < 2:
+        raise RecipeError(
+            f"{of_phase}{pairing}: the model has one token type (type_vocab_size) and reads no pairs of "
+            "texts; change the one or the other"
+        )
+
+
+def _pairing(recipe: Recipe) -> str | None:
+    """The setting that makes the rows of an encoder pairs."""
+    labels = recipe.data.labels
+    if labels is not None:
+        return None if labels.text_pair_field is None else "data.labels.text_pair_field"
+    alone = recipe.data.masking is not None and not recipe.data.masking.next_sentence
+    return None if alone else "data.masking.next_sentence"
+
+
 def allowed_degrees(config: ModelConfig) -> list[int]:
     """Tensor-parallel sizes up to `LARGEST_DEGREE` that a model can be cut for."""
     return [size for size in range(1, LARGEST_DEGREE + 1) if _obstacle(config, size) is None]
