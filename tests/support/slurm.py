@@ -151,17 +151,17 @@ class Slurm:
     def kill_node(self, name: str) -> None:
         """Switch a static node off: its slurmd and all that runs on it."""
         self.kill(name)
-        for process in self._of_jobs():
+        for process in self._processes():
             with suppress(psutil.Error):
                 if process.environ().get("SLURMD_NODENAME") == name:
                     process.kill()
 
-    def _of_jobs(self) -> Iterator[psutil.Process]:
-        """Processes of jobs of this cluster."""
+    def _processes(self) -> Iterator[psutil.Process]:
+        """Those that were started to work with this cluster: jobs, and what attends to them."""
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                environment = process.environ()
-                if environment.get("SLURM_CONF") == str(self.conf) and "SLURM_JOB_ID" in environment:
+                mine = process.environ().get("SLURM_CONF") == str(self.conf)
+                if mine and process.pid != os.getpid():
                     yield process
 
     def down(self) -> None:
@@ -180,7 +180,7 @@ class Slurm:
                     process.wait(5)
                 process.kill()
                 process.wait()
-        for process in list(self._of_jobs()):
+        for process in list(self._processes()):
             with suppress(psutil.Error):
                 process.kill()
 
@@ -287,7 +287,6 @@ def _configuration(folder: Path, shape: Shape, ports: Sequence[int]) -> str:
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core",
         "SlurmdParameters": "config_overrides",
-        "GresTypes": "neuron",
         "MpiDefault": "none",
         "ReturnToService": "2",
         "SlurmctldTimeout": "30",
@@ -304,13 +303,11 @@ def _configuration(folder: Path, shape: Shape, ports: Sequence[int]) -> str:
         **shape.settings,
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
-    kind = "State=CLOUD" if shape.dynamic else "State=UNKNOWN Gres=neuron:16"
+    kind = "State=CLOUD" if shape.dynamic else "State=UNKNOWN"
     for name, port in zip(shape.names, ports[1:], strict=True):
         address = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
         lines.append(f"NodeName={name} {address} CPUs={shape.cpus} RealMemory=4000 Features=trn1 {kind}")
     lines.append("PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
-    gres = [] if shape.dynamic else [f"NodeName={name} Name=neuron Count=16" for name in shape.names]
-    (folder / "gres.conf").write_text("".join(f"{line}\n" for line in gres))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -328,7 +325,7 @@ def _power_settings(folder: Path, shape: Shape) -> dict[str, str]:
 
 
 def _write_power_programs(folder: Path) -> None:
-    """What brings dynamic nodes and lets them go; those named in `no-capacity` never come, as on a full zone.
+    """What brings dynamic nodes and lets them go, as ParallelCluster does; those in `no-capacity` never come.
 
     The controller starts these without PATH and with its own signals blocked, which a slurmd would inherit.
     """
@@ -338,7 +335,8 @@ def _write_power_programs(folder: Path) -> None:
         + f"""echo "resume $1" >> {folder}/log/power.log
 for name in $(scontrol show hostnames "$1"); do
   if grep -qx "$name" {folder}/no-capacity; then
-    scontrol update nodename=$name state=power_down_force reason="(Code:InsufficientInstanceCapacity)"
+    scontrol update nodename=$name state=down \\
+      reason="(Code:InsufficientInstanceCapacity)Failure when resuming nodes"
     continue
   fi
   mkdir -p {folder}/spool/$name

@@ -29,28 +29,27 @@ class Attempts:
     """The attempts of a run, of which those of one job count."""
 
     def __init__(self, run: Path, here: Allocation) -> None:
-        self._path, self._here = run, here
-        self._job: Job | None = None
-
-    def _folder(self) -> RunFolder:
         from kitae.stages.run_folder import RunFolder
 
-        return RunFolder(self._path) if self._job is None else self._job.run
+        self._path, self._here = run, here
+        self._folder = RunFolder(run)
 
     def begin(self, job: Job, names: Sequence[str]) -> None:
         """The attempt that is to begin runs on these nodes."""
-        self._job = job
+        self._folder = job.run
         job.run.facts = {
             "job": self._here.job,
             "restart": self._here.restart,
             "nodes": list(names),
             "price_per_node_hour": job.recipe.target.price_per_node_hour,
+            "from_step": _saved_step(self._path / "checkpoints"),
         }
 
     def record(self) -> Record:
         """What happened in this job so far."""
-        mine = [one for one in self._folder().state["attempts"] if one.get("job") == self._here.job]
-        failed = [one for one in mine if one["outcome"] in ("failed", "killed")]
+        self._last().update(_lost(self._path))
+        mine = [one for one in self._folder.state["attempts"] if one.get("job") == self._here.job]
+        failed = [one for one in mine if one["outcome"] in ("failed", "killed") or _for_nothing(one)]
         return Record(len(failed), Counter(one["failed_on"] for one in failed if one.get("failed_on")))
 
     def failed_on(self, node: str) -> None:
@@ -62,31 +61,36 @@ class Attempts:
         last = self._last()
         if last:
             last.update(why=move.why, then=move.action, **_lost(self._path), **_cost(last))
-            _write(self._folder())
+            _write(self._folder)
 
     def _last(self) -> dict[str, Any]:
         """The record of the newest attempt of this job."""
-        found: list[dict[str, Any]] = self._folder().state["attempts"]
+        found: list[dict[str, Any]] = self._folder.state["attempts"]
         return found[-1] if found and found[-1].get("job") == self._here.job else {}
 
     def close_lost(self, slurm: Slurm) -> str:
         """Say what can be told of an attempt before that ended with its node; empty where it ended well."""
         from kitae.stages.run_folder import now
 
-        folder = self._folder()
+        folder = self._folder
         last = folder.state["attempts"][-1] if folder.attempts else {}
         if last.get("outcome") != "running" or last.get("job") != self._here.job:
             return ""
         bad = {name: str(node) for name, node in slurm.nodes(last["nodes"]).items() if node.bad}
         where = ", ".join(f"{name} is {state}" for name, state in bad.items())
         why = f"ended from outside{': ' + where if where else '; all of its nodes are well'}"
-        last.update(
-            outcome="killed", ended=now(), why=why, then="requeue", **_lost(self._path), **_cost(last)
-        )
+        last.update(outcome="killed", ended=now(), why=why, then="requeue")
+        last.update(**_lost(self._path), **_cost(last))
         if len(bad) == 1:
             last["failed_on"] = next(iter(bad))
         _write(folder)
         return f"attempt {folder.attempts} {why}; {last['steps_lost']} steps are repeated"
+
+
+def _for_nothing(attempt: dict[str, Any]) -> bool:
+    """Whether it was stopped before a further step was saved, as a time limit that is too short does."""
+    saved, begun = int(attempt.get("saved_step", 0)), int(attempt.get("from_step", 0))
+    return attempt["outcome"] == "stopped" and saved <= begun
 
 
 def _write(folder: RunFolder) -> None:

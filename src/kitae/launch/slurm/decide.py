@@ -10,7 +10,7 @@
 | a process that died, got stuck or lost its peers, on nodes that are well | again, on the same nodes |
 | the same on a node for the second time | queue again, without that node |
 | a node that is down, drained or gone | queue again, without that node |
-| any of the last three, `max_attempts` times | end |
+| any of the last three, or a stop before a single step was saved, `max_attempts` times | end |
 """
 
 from __future__ import annotations
@@ -72,27 +72,20 @@ def decide(ended: Ended, record: Record, max_attempts: int) -> Move:
     """The move that follows; `record` has this attempt in it."""
     if ended.how == "complete":
         return Move("end", "complete")
-    if ended.how == "stopped":
-        return _stopped(ended)
-    if ended.repeats:
+    if ended.asked == "stop" and ended.how == "stopped":
+        return Move("end", "stopped as asked", failed=True)
+    if ended.how == "failed" and ended.repeats:
         return Move("end", ended.why, failed=True)
     if ended.leaving:
         return Move("end", f"{ended.why}; Slurm ends the job (cancelled, or queued again)", failed=True)
     if record.failures >= max_attempts:
         given_up = f"{ended.why}; given up after {record.failures} attempts that failed (target.max_attempts)"
         return Move("end", given_up, failed=True)
+    if ended.how == "stopped":
+        why = "the time limit is near" if ended.asked else "stopped from outside (preempted?)"
+        return Move("requeue", why, dict(ended.bad_nodes))
     without = dict(ended.bad_nodes) or _struck(ended, record)
-    return Move("requeue" if without or ended.asked == "time limit" else "again", ended.why, without)
-
-
-def _stopped(ended: Ended) -> Move:
-    if ended.leaving or ended.asked == "stop":
-        why = (
-            "stopped as asked" if ended.asked == "stop" else "Slurm ends the job (cancelled, or queued again)"
-        )
-        return Move("end", why, failed=True)
-    why = "the time limit is near" if ended.asked == "time limit" else "stopped from outside (preempted?)"
-    return Move("requeue", why, dict(ended.bad_nodes))
+    return Move("requeue" if without or ended.asked else "again", ended.why, without)
 
 
 def _struck(ended: Ended, record: Record) -> dict[str, str]:

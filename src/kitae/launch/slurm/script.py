@@ -52,8 +52,8 @@ def script_of(task: Task, run: Path, target: TargetConfig, cache: Path) -> str:
 
 def _directives(task: Task, run: Path, target: TargetConfig) -> Iterator[tuple[str, str | None]]:
     yield "job-name", f"{run.name}.{task.stage}"
+    # Without tasks: with some for each node, Slurm takes the fewest nodes of a range.
     yield "nodes", nodes_of(target) if task.trains else "1"
-    yield "ntasks-per-node", "1"
     for option, value in (
         ("partition", target.partition),
         ("account", target.account),
