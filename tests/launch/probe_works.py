@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kitae.errors import StorageError
 from kitae.launch import probe
 from kitae.launch.probe import Probe, check_rank
 from kitae.parallel.mesh import Mesh
@@ -58,8 +59,24 @@ def _break_links(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(probe.torch, "full", wrong)
 
 
+def _break_shared_folder(patch: pytest.MonkeyPatch) -> None:
+    usual = probe.replace_file
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name.startswith("seen"):
+            raise StorageError("no room")
+        usual(path, content)
+
+    patch.setattr(probe, "replace_file", full)
+
+
 def _nothing(patch: pytest.MonkeyPatch) -> None:
     """All is well."""
 
 
-_BREAK = {"nothing": _nothing, "products": _break_products, "links": _break_links}
+_BREAK = {
+    "nothing": _nothing,
+    "products": _break_products,
+    "links": _break_links,
+    "shared folder": _break_shared_folder,
+}

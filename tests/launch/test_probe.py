@@ -28,6 +28,12 @@ def test_what_is_wrong_is_said_by_the_rank_that_sees_it(tmp_path: Path, what: st
     assert rounds[0] == said
 
 
+def test_a_rank_that_cannot_write_keeps_nobody_waiting(tmp_path: Path):
+    rounds = run_ranks(2, check_broken, str(tmp_path), "shared folder")[0]
+    assert rounds[0][0] == "no room"
+    assert rounds[0][1].startswith("shared folder: [Errno 2] No such file")
+
+
 def test_all_measure_something(tmp_path: Path):
     run_ranks(3, check_broken, str(tmp_path), "nothing")
     for reports in read_rounds(tmp_path):

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from kitae.backend.base import Backend
 from kitae.backend.table import select
+from kitae.errors import StorageError
 from kitae.launch.nodecheck import TRIES, Report, Round, findings, slow
 from kitae.parallel.mesh import Mesh
 from kitae.storage.disk import free_bytes
@@ -142,13 +143,17 @@ class Probe:
 
     def _shared_folder(self, number: int) -> str:
         """Each machine reads what its neighbour wrote."""
+        other, said = (self._node + 1) % self._nodes, ""
         if self._first:
-            replace_file(self._seen(number, self._node), f"{self._node}".encode())
-        self._mesh.control.barrier()
-        other = (self._node + 1) % self._nodes
-        if not self._first or self._seen(number, other).read_text(encoding="utf-8") == str(other):
-            return ""
-        return f"it does not see what node {other} wrote to {self._folder}"
+            try:
+                replace_file(self._seen(number, self._node), f"{self._node}".encode())
+            except StorageError as error:
+                said = str(error)
+        self._mesh.control.barrier()  # which a rank that could not write must not miss
+        if not self._first or said:
+            return said
+        seen = self._seen(number, other).read_text(encoding="utf-8") == str(other)
+        return "" if seen else f"it does not see what node {other} wrote to {self._folder}"
 
     def _seen(self, number: int, node: int) -> Path:
         return self._folder / f"seen-{number}-{node}"
