@@ -14,6 +14,9 @@ from safetensors.torch import load_file
 from tiny_decoders import rope_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from kitae.checkpoint import convert as convert_module
+from kitae.checkpoint.convert import convert
+from kitae.checkpoint.convert_options import Options
 from kitae.checkpoint.convert_record import RECORD
 from kitae.checkpoint.opened import open_weights
 from kitae.checkpoint.resume import find_checkpoint
@@ -279,18 +282,46 @@ def test_a_failing_disk_is_told_of_the_target(tmp_path, folder, monkeypatch):
 
 
 def test_somebody_else_made_the_target_meanwhile(tmp_path, folder, monkeypatch):
-    from kitae.checkpoint import convert
-
     def meanwhile(*given, **named):
         (tmp_path / "out").mkdir()
         (tmp_path / "out/theirs").write_text("x")
         return {}
 
-    monkeypatch.setattr(convert, "prove", meanwhile)
-    with pytest.raises(WeightsError, match="made by somebody else meanwhile"):
+    monkeypatch.setattr(convert_module, "prove", meanwhile)
+    with pytest.raises(WeightsError, match="is no result of kitae convert, so it is left alone"):
         converted(folder, tmp_path / "out", to="hf")
     assert left_in(tmp_path) == ["model", "out"]
     assert left_in(tmp_path / "out") == ["theirs"]
+
+
+def test_the_same_conversion_made_the_target_meanwhile(tmp_path, folder, monkeypatch):
+    """Then there is nothing to complain about: it is proven as far as was asked for here."""
+    prove = convert_module.prove
+
+    def meanwhile(*given, **named):
+        monkeypatch.setattr(convert_module, "prove", prove)
+        quick(folder, tmp_path / "out", to="hf")
+        return prove(*given, **named)
+
+    monkeypatch.setattr(convert_module, "prove", meanwhile)
+    record, said = converted(folder, tmp_path / "out", to="hf")
+    assert f"{tmp_path / 'out'} is already the complete result of this conversion: skipped" in said
+    assert record.proof["level"] == "logits"
+    assert left_in(tmp_path) == ["model", "out"]
+
+
+def test_a_reader_that_goes_away_is_no_failing_disk(tmp_path, folder):
+    """As when piped to head: what is written so far stays."""
+
+    def gone(line):
+        if line.startswith("proof:"):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError):
+        convert(folder, tmp_path / "out", Options(to="hf"), gone)
+    assert len(left_in(tmp_path)) == 2
+    _, said = converted(folder, tmp_path / "out", to="hf", proof="values")
+    assert "going on: 21 of 21 tensors are there" in said
 
 
 def test_a_tokenizer_from_elsewhere(tmp_path, folder):

@@ -132,10 +132,19 @@ class _Work:
             proof = self._prove(staged, self.options.proof)
             record = Record(self.made, proof, sizes(staged))
             (staged / RECORD).write_bytes(record.encode())
-            _publish(staged, self.target)
+            published = _publish(staged, self.target)
+        if not published:
+            return self._made_meanwhile()
         total = sum(record.result.values())
         self.report(f"{self.target}: {total:,} bytes in {len(record.result)} files")
         return record
+
+    def _made_meanwhile(self) -> Record:
+        """What somebody else has put in the place, which must be the result of the same conversion."""
+        before = earlier(self.target, self.made)
+        if before is None:
+            raise WeightsError(f"{self.target} was in use for a moment; run it again")
+        return self.prove_more(before)
 
     def prove_more(self, before: Record) -> Record:
         """Keep an earlier result; prove it as far as is asked now and was not then."""
@@ -183,13 +192,14 @@ def _told_as(target: Path) -> Iterator[None]:
         raise type(error)(told) from error
 
 
-def _publish(staged: Path, target: Path) -> None:
-    """Sync the record, then rename; WeightsError when somebody else has made the target meanwhile."""
+def _publish(staged: Path, target: Path) -> bool:
+    """Sync the record, then rename; False when somebody else has made the target meanwhile."""
     sync_all([staged / RECORD, staged])
     try:
         staged.rename(target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise WeightsError(f"{target} was made by somebody else meanwhile; it is left alone") from error
+            return False
         raise
     sync(target.parent)
+    return True

@@ -30,7 +30,7 @@ def storage_errors(path: Path, needed_bytes: int | Callable[[], int] = 0) -> Ite
     """
     try:
         yield
-    except StorageError:
+    except (StorageError, BrokenPipeError):  # no disk breaks a pipe: it is the reader of what is said
         raise
     except OSError as error:
         needed = needed_bytes() if callable(needed_bytes) else needed_bytes
