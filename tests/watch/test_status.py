@@ -9,7 +9,8 @@ from recorded_runs import BEGUN_S, attempt, write_run
 
 from kitae.launch.slurm.parse import JobState
 from kitae.watch.facts import Life, RunFacts
-from kitae.watch.status import Jobs, Status, status_of
+from kitae.watch.state import Jobs
+from kitae.watch.status import Status, status_of
 
 NOW = BEGUN_S + 120
 CHAIN = [("prepare", 1), ("import", 2), ("train", 3), ("prove", 4)]

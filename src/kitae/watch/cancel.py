@@ -24,7 +24,8 @@ from kitae.launch.slurm.commands import Slurm
 from kitae.stages.run_folder import RunFolder, now
 from kitae.storage.files import replace_file
 from kitae.watch.facts import life_of
-from kitae.watch.status import Status, waits
+from kitae.watch.state import waits
+from kitae.watch.status import Status
 
 TRAINS = "train"
 """The stage whose job saves when it is asked for its end."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from kitae.errors import ClusterError
 from kitae.launch.slurm.commands import Slurm
 from kitae.watch.facts import RunFacts, life_of
-from kitae.watch.status import Jobs, Status, status_of
+from kitae.watch.state import Jobs
+from kitae.watch.status import Status, status_of
 
 _READERS = 8
 

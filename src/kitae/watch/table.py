@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kitae.watch.status import State, Status
+from kitae.watch.state import State
+from kitae.watch.status import Status
 
 HEAD = ("run", "state", "step", "loss", "tokens/s", "nodes", "left", "cost", "sign", "note")
 _RIGHT = {"step", "loss", "tokens/s", "nodes", "left", "cost", "sign"}
