@@ -49,7 +49,7 @@ class StorageError(KitaeError, OSError):
 
 
 class ClusterError(KitaeError, RuntimeError):
-    """The cluster's scheduler is not there, refused a job, or gave it up."""
+    """The cluster's scheduler or head node is not there, refused a job, or gave it up."""
 
     exit_code = 8
 

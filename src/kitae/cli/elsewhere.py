@@ -10,13 +10,18 @@ import typer
 
 TargetOption = Annotated[
     str | None,
-    typer.Option("--target", metavar="local|slurm", help="Where to run it, instead of what the recipe says."),
+    typer.Option(
+        "--target", metavar="local|slurm|ssh", help="Where to run it, instead of what the recipe says."
+    ),
 ]
 NodesOption = Annotated[
     str | None, typer.Option("--nodes", metavar="N|MIN-MAX", help="Nodes to train on, such as 4 or 2-4.")
 ]
 PrintOption = Annotated[
     bool, typer.Option("--print", help="Show the scripts of the jobs, and submit nothing.")
+]
+DetachOption = Annotated[
+    bool, typer.Option("--detach", help="With target ssh: submit, and do not follow the run.")
 ]
 
 
@@ -29,8 +34,11 @@ def flags_of(kind: str | None, nodes: str | None) -> Sequence[str]:
     return [*([f"target.kind={kind}"] if kind else ()), *([several] if nodes else ())]
 
 
-def submitted(recipe: Path, changes: Sequence[str], last: str, start_over: bool, show: bool) -> bool:
+def submitted(
+    recipe: Path, changes: Sequence[str], last: str, start_over: bool, show: bool, detach: bool = False
+) -> bool:
     """Submit the stages up to `last`, or show how, where the target is not here; whether that was so."""
+    from kitae.cli.ssh_verbs import over_ssh
     from kitae.errors import RecipeError
     from kitae.launch.slurm.chain import Submission, recipe_file
     from kitae.recipe.load import load_recipe
@@ -45,14 +53,16 @@ def submitted(recipe: Path, changes: Sequence[str], last: str, start_over: bool,
         if show:
             raise RecipeError("--print shows the scripts of jobs; with target.kind local there are none")
         return False
+    if start_over:
+        _refuse_run(recipe)
     if kind == "ssh":
-        raise RecipeError("target.kind: log in on the head node, and use target.kind slurm there")
+        over_ssh(recipe, changes, last, start_over=start_over, show=show, detach=detach)
+        return True
     submission = Submission.of(recipe, changes, report=print)
     if show:
         submission.show(last)
         return True
     if start_over:
-        _refuse_run(recipe)
         old = set_aside(RunFolder(submission.run))
         print(f"the old run is now {old}" if old is not None else "there was no run of that name")
     submission.submit(last)

@@ -26,6 +26,7 @@ _VERB_MODULES = (
     "classify_verbs",
     "weights_verbs",
     "follow_verbs",
+    "ssh_verbs",
     "recipe_verbs",
     "catalog_verbs",
     "doctor_verbs",

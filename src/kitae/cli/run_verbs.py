@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kitae.cli.elsewhere import NodesOption, PrintOption, TargetOption, flags_of, submitted
+from kitae.cli.elsewhere import (
+    DetachOption,
+    NodesOption,
+    PrintOption,
+    TargetOption,
+    flags_of,
+    submitted,
+)
 from kitae.cli.recipe_verbs import SetOption
 
 if TYPE_CHECKING:
@@ -44,12 +51,13 @@ def run(
     target: TargetOption = None,
     nodes: NodesOption = None,
     show: PrintOption = False,
+    detach: DetachOption = False,
 ) -> None:
     """Take a recipe through all stages: plan, prepare, import, train, export, prove."""
     from kitae.stages.summary import summary
 
     changes = [*changes, *flags_of(target, nodes)]
-    if submitted(recipe, changes, "prove", start_over, show):
+    if submitted(recipe, changes, "prove", start_over, show, detach):
         return
     job = _run_stages(recipe, changes, "prove", start_over)
     for line in summary(job.run):
@@ -63,10 +71,11 @@ def train(
     target: TargetOption = None,
     nodes: NodesOption = None,
     show: PrintOption = False,
+    detach: DetachOption = False,
 ) -> None:
     """Train, or go on training, after the stages before it."""
     changes = [*changes, *flags_of(target, nodes)]
-    if not submitted(recipe, changes, "train", start_over, show):
+    if not submitted(recipe, changes, "train", start_over, show, detach):
         _run_stages(recipe, changes, "train", start_over)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeVar, get_args, get_origin
 
@@ -16,15 +17,20 @@ def with_absolute_paths(section: AnySection, base: Path) -> AnySection:
 
     `runs` stays as it is: it starts where kitae is started.
     """
+    return with_paths(section, lambda owner, name, value: str(base.resolve() / value))
+
+
+def with_paths(section: AnySection, place: Callable[[Section, str, str], str]) -> AnySection:
+    """A copy whose paths are what `place` makes of them: a section of it, the field's name, and its value."""
     changes: dict[str, object] = {}
     for name, info in type(section).model_fields.items():
         value = getattr(section, name)
         if isinstance(value, Section):
-            changes[name] = with_absolute_paths(value, base)
+            changes[name] = with_paths(value, place)
         elif isinstance(value, list):
-            changes[name] = [with_absolute_paths(v, base) if isinstance(v, Section) else v for v in value]
+            changes[name] = [with_paths(v, place) if isinstance(v, Section) else v for v in value]
         elif isinstance(value, str) and _is_path(Wanted.of(info), value):
-            changes[name] = str(base.resolve() / value)
+            changes[name] = place(section, name, value)
     return section.model_copy(update=changes)
 
 

@@ -135,7 +135,7 @@ class Submission:
             )
 
     def _write(self, tasks: Sequence[Task]) -> None:
-        replace_file(self.run / SUBMITTED, _given(self.recipe).encode())
+        replace_file(self.run / SUBMITTED, given(self.recipe).encode())
         for task in tasks:
             text = script_of(task, self.run, self.recipe.target, self.cache)
             replace_file(self._path(task), text.encode())
@@ -152,7 +152,7 @@ class Submission:
         self.report(most_it_costs(self.recipe))
 
 
-def _given(recipe: Recipe) -> str:
+def given(recipe: Recipe) -> str:
     """YAML of what a recipe says itself: values that it leaves open stay so."""
     import yaml
 

@@ -1,0 +1,1 @@
+"""A head node that is reached over ssh: kitae, recipe and inputs are brought there, results fetched."""
