@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kitae.cli.elsewhere import NodesOption, PrintOption, TargetOption, flags_of, submitted
 from kitae.cli.recipe_verbs import SetOption
 
-if TYPE_CHECKING:
-    from kitae.watch.status import Status
-
 FollowedRun = Annotated[
     Path, typer.Argument(metavar="RUN", help="The folder of a run, or its name in runs/.")
 ]
-_RECENT_S = 86_400.0
 
 
 def register(app: typer.Typer) -> None:
@@ -37,14 +32,13 @@ def ps(
 ) -> None:
     """Show runs: state, step, loss, speed, nodes, time left, cost, last sign of life."""
     from kitae.watch.facts import runs_in
-    from kitae.watch.look import look_at
+    from kitae.watch.look import is_recent, seen_in
     from kitae.watch.table import print_rows
 
-    found = look_at(runs_in(runs), tell=_note)
-    shown = [status for status in found if everything or _recent(status)]
-    shown.sort(key=lambda status: (not status.active, -(status.facts.last_sign or 0)))
+    found = seen_in(runs_in(runs), _note)
+    shown = [one for one in found if everything or is_recent(one)]
     if as_json:
-        print(json.dumps([status.as_json() for status in shown], indent=2, ensure_ascii=False))
+        print(json.dumps(shown, indent=2, ensure_ascii=False))
     elif shown:
         print_rows(shown)
     if len(found) > len(shown):
@@ -73,6 +67,8 @@ def logs(
     path = find_run(run)
     if first_failure and (follow or rank):
         raise RecipeError("--first-failure looks through all logs once; leave --follow and --rank out")
+    flags = [*(["--follow"] if follow else ()), *(["--first-failure"] if first_failure else ())]
+    _elsewhere(path, "logs", *flags, "--rank", str(rank), "--lines", str(lines))
     if first_failure:
         _show_first_failure(path, lines)
     elif follow:
@@ -122,6 +118,7 @@ def cancel(
     from kitae.watch.look import look
 
     path = find_run(run)
+    _elsewhere(path, "cancel", *(["--now"] if at_once else ()), *(["--no-wait"] if no_wait else ()))
     status = look(path)
     if not status.active:
         _note(f"there is nothing to end: {summary(status)}")
@@ -146,6 +143,10 @@ def resume(
     from kitae.watch.resume import last_stage, recipe_changes, refuse_active, source_of
 
     path = find_run(run)
+    flags = [word for change in changes for word in ("--set", change)]
+    flags += ["--target", target] if target else []
+    flags += ["--nodes", nodes] if nodes else []
+    _elsewhere(path, "resume", *flags, *(["--print"] if show else ()))
     status = look(path)
     refuse_active(status)
     last = last_stage(status.facts)
@@ -155,9 +156,12 @@ def resume(
         run_here(source_of(path), changes, last)
 
 
-def _recent(status: Status) -> bool:
-    last = status.facts.last_sign
-    return status.active or last is None or time.time() - last < _RECENT_S
+def _elsewhere(run: Path, verb: str, *options: str) -> None:
+    """Do it on the head node, and end, where the run is there."""
+    from kitae.watch.remote import done_there, is_remote
+
+    if is_remote(run):
+        raise typer.Exit(done_there(run, verb, options))
 
 
 def _note(line: str) -> None:

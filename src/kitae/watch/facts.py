@@ -24,6 +24,8 @@ Attempt = Mapping[str, Any]
 Life = Literal["alive", "gone", "elsewhere"]
 
 _SIGNS = ("run.json", "slurm.json", "metrics.jsonl", "results.json", "proof.json")
+REMOTE = "remote.json"
+"""Says where a run is that was submitted on a head node; see `launch.ssh.remote`."""
 _PACE_STEPS = 100
 _REUSED_S = 10.0
 """A process that began later than the attempt by more than this is another one of the same number."""
@@ -158,7 +160,7 @@ def seconds_since_1970(text: str) -> float:
 
 def is_run(path: Path) -> bool:
     """Whether a folder is that of a run, perhaps of one that has only been submitted."""
-    return any((path / name).is_file() for name in ("run.json", "slurm.json", "submitted.yaml"))
+    return any((path / name).is_file() for name in ("run.json", "slurm.json", "submitted.yaml", REMOTE))
 
 
 def find_run(given: Path) -> Path:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kitae.watch.state import State
-from kitae.watch.status import Status
 
 HEAD = ("run", "state", "step", "loss", "tokens/s", "nodes", "left", "cost", "sign", "note")
 _RIGHT = {"step", "loss", "tokens/s", "nodes", "left", "cost", "sign"}
@@ -24,21 +24,22 @@ _STYLES: dict[State, str] = {
 }
 
 
-def row(status: Status) -> tuple[str, ...]:
-    """The cells of a run, in the order of `HEAD`."""
-    progress = status.progress
-    steps = "?" if progress.steps is None else progress.steps
+def row(seen: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cells of a run, as `Status.as_json` tells of it, in the order of `HEAD`."""
+    step, loss, speed, cost = (seen[name] for name in ("step", "loss", "tokens_per_s", "cost_usd"))
+    steps = "?" if seen["steps"] is None else seen["steps"]
+    host = f"{seen['head']}: " if seen.get("head") else ""
     return (
-        status.name,
-        status.state,
-        _NONE if progress.step is None else f"{progress.step}/{steps}",
-        _NONE if progress.loss is None else f"{progress.loss:.4f}",
-        _NONE if progress.tokens_per_s is None else f"{progress.tokens_per_s:,.0f}",
-        str(status.node_count or _NONE),
-        duration(status.seconds_left),
-        _NONE if status.cost_usd is None else f"${status.cost_usd:,.2f}",
-        duration(status.sign_age_s),
-        first_line(status.why).partition(_WAY_OUT)[0],
+        seen["run"],
+        seen["state"],
+        _NONE if step is None else f"{step}/{steps}",
+        _NONE if loss is None else f"{loss:.4f}",
+        _NONE if speed is None else f"{speed:,.0f}",
+        str(seen["node_count"] or _NONE),
+        duration(seen["seconds_left"]),
+        _NONE if cost is None else f"${cost:,.2f}",
+        duration(seen["last_sign_s"]),
+        f"{host}{first_line(seen['why']).partition(_WAY_OUT)[0]}".removesuffix(": "),
     )
 
 
@@ -61,11 +62,11 @@ def first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def print_rows(statuses: Sequence[Status]) -> None:
+def print_rows(seen: Sequence[Mapping[str, Any]]) -> None:
     """A table on a terminal; elsewhere one line a run, with none broken or cut."""
-    rows = [row(status) for status in statuses]
+    rows = [row(one) for one in seen]
     if sys.stdout.isatty():
-        _print_table(rows, [_STYLES[status.state] for status in statuses])
+        _print_table(rows, [_STYLES.get(one["state"], "") for one in seen])
     else:
         print("\n".join(plain_lines(rows)))
 
