@@ -30,7 +30,7 @@ def list_entries(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps([_facts(one) for one in instances().values()], indent=2, default=str))
         return
-    rows = [("instance", "processes", "memory each", "vCPU", "host", "network", "US$ an hour")]
+    rows: list[tuple[str, ...]] = [("instance", "processes", "memory each", "vCPU", "host", "network", "US$ an hour")]
     rows += [_row(one) for one in instances().values()]
     _print_columns(rows)
     print()

@@ -1,0 +1,1 @@
+"""Memory, time and money of a recipe, by arithmetic alone: nothing here imports torch."""

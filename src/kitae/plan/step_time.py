@@ -1,0 +1,187 @@
+"""Seconds of an update: products by FLOPs, weights by memory, collectives by latency and bandwidth.
+
+All is of one process; they are alike. A collective of n processes that moves X bytes of each takes
+floor + X (n - 1) / n / bandwidth (Thakur et al., 2005), twice that when it is an all-reduce. Inside a node
+the bandwidth is the chip's bus bandwidth; between nodes, the node's network shared by its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from math import prod
+
+from kitae.model.config import DecoderConfig
+from kitae.model.encoder_config import EncoderConfig
+from kitae.parallel.traffic import Spread, update_traffic
+from kitae.parallel.traffic import Work as Travel
+from kitae.plan.efficiency import Efficiency, efficiency_of
+from kitae.plan.machine import Machine
+from kitae.plan.work import FP32, Work
+
+OVERLAPPED = {"cuda": 0.9, "cpu": 0.0, "xla": 0.0, "neuron": 0.5}
+"""Share of the exchange between copies that the last backward pass hides, by backend."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one update, by what they go into."""
+
+    products: Mapping[str, float]
+    """Matrix products by kind: attention, scores, mlp, head."""
+    weights: float
+    """Weights and gradient sums through memory."""
+    dropout: float
+    """Of attention's probabilities, where that is written out."""
+    tensor_parallel: float
+    """Collectives of every layer."""
+    copies: float
+    """Gradients and weights between copies, as far as nothing hides them."""
+    optimizer: float
+    idle: float
+    """Of a pipeline's ends."""
+    spread: float
+    """The interval is the time divided and multiplied by 1 + this."""
+
+    @cached_property
+    def seconds(self) -> float:
+        """Of an update, in the middle of the interval."""
+        parts = (self.weights, self.dropout, self.tensor_parallel, self.copies, self.optimizer, self.idle)
+        return sum(self.products.values()) + sum(parts)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Shortest and longest."""
+        return self.seconds / (1 + self.spread), self.seconds * (1 + self.spread)
+
+
+def step_time(work: Work, machine: Machine, efficiency: Efficiency | None = None) -> StepTime:
+    """What an update takes; with another efficiency than the stack's."""
+    reached = efficiency or efficiency_of(work)
+    count, stages = work.micro_batches, work.pipeline
+    flops = flops_by_kind(work)
+    peak = machine.peak[_product_dtype(work)] * reached.products
+    products = {kind: count * one / work.tensor_parallel / stages / peak for kind, one in flops.items()}
+    weights = count * _weight_bytes(work) * reached.traffic / machine.memory_bandwidth
+    dropout = count * _dropped_scores(work) / reached.scores_per_s
+    tensor = _tensor_parallel(work, machine, reached)
+    busy = sum(products.values()) + weights + dropout + tensor
+    return StepTime(
+        products=products,
+        weights=weights,
+        dropout=dropout,
+        tensor_parallel=tensor,
+        copies=_copies(work, machine, reached) * (1 - OVERLAPPED[work.backend]),
+        optimizer=_optimizer_bytes(work) / machine.memory_bandwidth,
+        idle=busy * (stages - 1) / count,
+        spread=reached.spread,
+    )
+
+
+def flops_by_kind(work: Work) -> dict[str, float]:
+    """FLOPs of a micro-batch through the whole model, forward and backward, with what is recomputed.
+
+    2 a weight and token forward, 4 backward; scores are counted dense (see `model/flops.py`).
+    """
+    config, tokens = work.config, work.tokens
+    layers = config.num_layers * tokens * (8 if work.recompute == "full" else 6)
+    width = config.num_heads * config.head_dim
+    if isinstance(config, DecoderConfig):
+        keys, matrices = config.num_kv_heads * config.head_dim, 3
+        head = 6 * tokens * config.vocab_size * config.hidden_size
+    else:
+        keys, matrices = width, 2
+        head = _encoder_heads(work, config)
+    return {
+        "attention": layers * config.hidden_size * 2 * (width + keys),
+        "scores": layers * 2 * width * work.length,
+        "mlp": layers * matrices * config.hidden_size * config.intermediate_size,
+        "head": head,
+    }
+
+
+def _encoder_heads(work: Work, config: EncoderConfig) -> int:
+    hidden = config.hidden_size
+    predicted = work.targets * (hidden**2 + config.vocab_size * hidden) if config.predicts_tokens else 0
+    return 6 * (predicted + (work.rows * hidden**2 if config.pooler else 0))
+
+
+def _product_dtype(work: Work) -> str:
+    """Trainium's compiler makes fp32 products in bf16 unless it is told otherwise."""
+    return "fp32" if work.precision == "fp32" and work.backend not in ("xla", "neuron") else "bf16"
+
+
+@cache
+def _local_elements(work: Work) -> float:
+    return sum(prod(one.shape) for one in work.layouts) / work.pipeline
+
+
+def _weight_bytes(work: Work) -> float:
+    """Weights are read three times; gradient sums are read and written, in fp32."""
+    return _local_elements(work) * (3 * work.hidden_bytes + 2 * FP32)
+
+
+def _dropped_scores(work: Work) -> float:
+    """Probabilities of a micro-batch that dropout writes out, in units of two bytes each."""
+    if not work.attention_dropout:
+        return 0
+    numbers = work.config.num_layers * work.rows * work.heads * work.length**2
+    return numbers * work.hidden_bytes / 2
+
+
+def _optimizer_bytes(work: Work) -> float:
+    """Two moments, master or weight and gradient: read, and all but the gradient written."""
+    share = work.data_parallel if work.zero1 else 1
+    return _local_elements(work) / share * 7 * FP32
+
+
+def _tensor_parallel(work: Work, machine: Machine, reached: Efficiency) -> float:
+    size = work.tensor_parallel
+    if size == 1:
+        return 0
+    moved = _moved(work)
+    calls = work.micro_batches * work.config.num_layers * (10 if work.sequence_parallel else 4)
+    inside = size <= machine.devices
+    bandwidth = (
+        machine.bus_bandwidth * reached.link if inside else machine.network_bandwidth / machine.devices
+    )
+    return (moved / bandwidth + calls * machine.floor_s) / work.pipeline
+
+
+@cache
+def _moved(work: Work) -> float:
+    """Bytes that leave a process for its tensor-parallel neighbours in an update."""
+    size = work.tensor_parallel
+    spread = Spread(size, 1, 0, work.sequence_parallel, False, FP32)
+    given = update_traffic(work.layouts, spread, _travel(work))
+    moved = (2 * given["all_reduce"] + given["reduce_scatter"]) * (size - 1) / size
+    return moved + given["all_gather"] * (size - 1)
+
+
+def _travel(work: Work) -> Travel:
+    return Travel(
+        hidden_size=work.config.hidden_size,
+        num_layers=work.config.num_layers,
+        tokens=[work.tokens * work.micro_batches],
+        targets=work.targets * work.micro_batches,
+        hidden_bytes=work.hidden_bytes,
+        product_bytes=work.product_bytes,
+        parameter_bytes=work.hidden_bytes,
+        recompute_layers=work.recompute == "full",
+    )
+
+
+def _copies(work: Work, machine: Machine, reached: Efficiency) -> float:
+    """Gradients come together, and sums or new weights go back: inside each node, then between nodes."""
+    if work.data_parallel == 1:
+        return 0
+    elements = _local_elements(work)
+    back = work.hidden_bytes if work.zero1 else work.wire_bytes
+    size = elements * (work.wire_bytes + back)
+    near = max(1, min(work.data_parallel, machine.devices // work.tensor_parallel))
+    nodes = -(-work.data_parallel // near)
+    inside = size * (near - 1) / near / (machine.bus_bandwidth * reached.link)
+    each = machine.network_bandwidth / machine.devices
+    between = size / near * (nodes - 1) / nodes / each
+    return inside + between + 2 * machine.floor_s * (near > 1) + 4 * machine.floor_s * (nodes > 1)

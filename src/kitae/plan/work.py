@@ -1,0 +1,190 @@
+"""What one process of a training computes and holds, as numbers.
+
+B rows, S sequence, T = B S tokens of a micro-batch, t the tokens of the token-wise side (see
+parallel.region), H hidden, I intermediate, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+
+from kitae.model.config import DecoderConfig
+from kitae.model.tables import ModelConfig, table_of
+from kitae.parallel.cuts import padded_vocabulary
+from kitae.parallel.layout import ParameterLayout
+from kitae.recipe.masking import MaskingConfig
+from kitae.recipe.schema import Recipe, global_batch_size
+
+FP32 = 4
+HIDDEN_BYTES = {"fp32": 4, "bf16": 2, "bf16-sr": 2, "autocast": 4}
+"""Of a number of the hidden states between layers, by precision."""
+PRODUCT_BYTES = {"fp32": 4, "bf16": 2, "bf16-sr": 2, "autocast": 2}
+"""Of a number inside layers."""
+WIRE_BYTES = {"fp32": 4, "bf16": 2}
+
+
+@dataclass(frozen=True)
+class Work:
+    """A model, and how one phase of a recipe trains it."""
+
+    config: ModelConfig
+    tied: bool
+    """Whether the head is the embedding."""
+    objective: str
+    optimizer: str
+    precision: str
+    recompute: str
+    rows: int
+    """Of a micro-batch."""
+    length: int
+    """Positions in a row."""
+    global_rows: int
+    """Of an update."""
+    predictions: int
+    """Most targets in a row."""
+    chunk_tokens: int
+    """Tokens whose logits are held at once."""
+    hidden_dropout: bool
+    attention_dropout: bool
+    document_mask: bool
+    """Whether a row's tokens see only their own document."""
+    tensor_parallel: int
+    data_parallel: int
+    sequence_parallel: bool
+    zero1: bool
+    wire_bytes: int
+    """Of a gradient between copies."""
+    bucket_bytes: int
+    backend: str
+    pipeline: int = 1
+    """Stages that layers are cut into; kitae has one, published rows of others have more."""
+
+    @property
+    def world(self) -> int:
+        """Processes."""
+        return self.tensor_parallel * self.data_parallel * self.pipeline
+
+    @property
+    def micro_batches(self) -> int:
+        """Of one copy in an update."""
+        return ceil(self.global_rows / (self.rows * self.data_parallel))
+
+    @property
+    def tokens(self) -> int:
+        """Of a micro-batch."""
+        return self.rows * self.length
+
+    @property
+    def tokenwise(self) -> int:
+        """Tokens of a process where states are token-wise."""
+        return self.tokens // self.tensor_parallel if self.sequence_parallel else self.tokens
+
+    @property
+    def hidden_bytes(self) -> int:
+        """Of a number between layers."""
+        return HIDDEN_BYTES[self.precision]
+
+    @property
+    def product_bytes(self) -> int:
+        """Of a number inside layers."""
+        return PRODUCT_BYTES[self.precision]
+
+    @property
+    def is_decoder(self) -> bool:
+        """Or an encoder."""
+        return isinstance(self.config, DecoderConfig)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether attention is kitae's own of a CPU in fp32, or one fused call."""
+        return self.backend == "cpu" and self.product_bytes == FP32
+
+    @property
+    def heads(self) -> int:
+        """Query heads of a process."""
+        return self.config.num_heads // self.tensor_parallel
+
+    @property
+    def kv_heads(self) -> int:
+        """Key and value heads of a process; several processes hold the same ones when there are few."""
+        heads = self.config.num_kv_heads if isinstance(self.config, DecoderConfig) else self.config.num_heads
+        return max(1, heads // self.tensor_parallel)
+
+    @property
+    def inner(self) -> int:
+        """Intermediate size of a process."""
+        return self.config.intermediate_size // self.tensor_parallel
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding in a process, padding included."""
+        return padded_vocabulary(self.config.vocab_size, self.tensor_parallel) // self.tensor_parallel
+
+    @property
+    def targets(self) -> int:
+        """Most targets of a micro-batch."""
+        return self.rows * self.predictions
+
+    @cached_property
+    def layouts(self) -> list[ParameterLayout]:
+        """Local parameters of the first process, which none exceeds."""
+        return table_of(self.config, self.tied)(self.tensor_parallel, 0)
+
+    @cached_property
+    def parameters(self) -> list[ParameterLayout]:
+        """Parameters of the whole model."""
+        return table_of(self.config, self.tied)(1, 0)
+
+
+def work_of(recipe: Recipe, config: ModelConfig, tied: bool, backend: str) -> Work:
+    """What a resolved recipe, or one phase of it as a recipe, computes."""
+    training, parallel = recipe.training, recipe.parallel
+    rows, copies = training.micro_batch_size, parallel.data_parallel_size
+    assert rows != "auto", "the recipe is resolved"
+    assert copies != "auto", "the recipe is resolved"
+    hidden, attention = _dropout(recipe, config)
+    return Work(
+        config=config,
+        tied=tied,
+        objective=recipe.objective,
+        optimizer=recipe.optimizer.name,
+        precision=training.precision,
+        recompute=training.recompute,
+        rows=rows,
+        length=recipe.data.sequence_length,
+        global_rows=global_batch_size(recipe),
+        predictions=_predictions(recipe),
+        chunk_tokens=training.loss_chunk_tokens,
+        hidden_dropout=hidden,
+        attention_dropout=attention,
+        document_mask=recipe.data.document_mask,
+        tensor_parallel=parallel.tensor_parallel_size,
+        data_parallel=copies,
+        sequence_parallel=parallel.sequence_parallel and parallel.tensor_parallel_size > 1,
+        zero1=bool(parallel.zero1),
+        wire_bytes=WIRE_BYTES[parallel.reduce_dtype],
+        bucket_bytes=parallel.bucket_bytes,
+        backend=backend,
+    )
+
+
+def _predictions(recipe: Recipe) -> int:
+    if recipe.objective == "causal-lm":
+        return recipe.data.sequence_length
+    if recipe.objective == "classification":
+        return 1
+    return (recipe.data.masking or MaskingConfig()).predictions(recipe.data.sequence_length)
+
+
+def _dropout(recipe: Recipe, config: ModelConfig) -> tuple[bool, bool]:
+    """Of hidden states, and of attention's probabilities."""
+    if isinstance(config, DecoderConfig):
+        return False, False
+    given = recipe.training.dropout
+    return (
+        (config.hidden_dropout > 0, config.attention_dropout > 0)
+        if given == "auto"
+        else (given > 0, given > 0)
+    )
