@@ -14,13 +14,10 @@ from safetensors.torch import load_file
 from tiny_decoders import rope_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from kitae.checkpoint import convert as convert_module
-from kitae.checkpoint.convert import convert
-from kitae.checkpoint.convert_options import Options
 from kitae.checkpoint.convert_record import RECORD
 from kitae.checkpoint.opened import open_weights
 from kitae.checkpoint.resume import find_checkpoint
-from kitae.errors import ProofError, RecipeError, StorageError, WeightsError
+from kitae.errors import ProofError, RecipeError, WeightsError
 
 
 @pytest.fixture
@@ -177,39 +174,6 @@ def test_another_result_is_left_alone(tmp_path, folder, case):
     assert before == {path.name: path.read_bytes() for path in out.iterdir()}
 
 
-def test_what_is_not_a_result_is_left_alone(tmp_path, folder):
-    """T16: never a mix of two exports."""
-    shutil.copytree(folder, tmp_path / "old")
-    with pytest.raises(WeightsError, match="exists and is no result of kitae convert"):
-        converted(folder, tmp_path / "old", to="hf")
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(WeightsError, match="is a file; name another folder"):
-        converted(folder, tmp_path / "file", to="hf")
-    (tmp_path / "empty").mkdir()
-    assert (quick(folder, tmp_path / "empty", to="hf") / "config.json").is_file()
-
-
-def test_a_link_means_what_it_leads_to(tmp_path, folder):
-    """The hidden folder is made where there is room, and the link stays."""
-    (tmp_path / "disk/real").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "disk/real")
-    quick(folder, tmp_path / "link", to="hf")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "disk/real/config.json").is_file()
-    (tmp_path / "new").symlink_to("disk/new")
-    quick(folder, tmp_path / "new", to="hf")
-    assert left_in(tmp_path / "disk") == ["new", "real"]
-
-
-def test_places_where_no_folder_can_be(tmp_path, folder, monkeypatch):
-    with pytest.raises(StorageError, match="File name too long"):
-        converted(folder, tmp_path / ("x" * 256), to="hf")
-    (tmp_path / "disk").mkdir()
-    monkeypatch.setattr(type(tmp_path), "is_mount", lambda path: path.name == "disk")
-    with pytest.raises(WeightsError, match="disk is a mounted disk, which stays; name a folder inside it"):
-        converted(folder, tmp_path / "disk", to="hf")
-
-
 @pytest.mark.parametrize(
     ("file", "change", "match"),
     [
@@ -233,11 +197,6 @@ def test_a_link_to_nowhere_beside_the_weights(tmp_path, folder):
     assert "tokenizer.json" not in left_in(quick(folder, tmp_path / "out", to="hf"))
 
 
-def test_onto_itself(folder):
-    with pytest.raises(WeightsError, match="left alone"):
-        converted(folder, folder, to="hf")
-
-
 def test_a_dry_run_writes_nothing_and_says_what_it_would(tmp_path, folder):
     record, said = converted(folder, tmp_path / "out", to="hf", dtype="bf16", dry_run=True)
     assert record is None
@@ -256,72 +215,6 @@ def test_a_dry_run_of_nxd_shows_the_files(tmp_path):
     ]
     shown = next(line for line in said if "layers.0.self_attn.qkv_proj.weight_k" in line)
     assert shown.split()[1:4] == ["4", "x", "32"]
-
-
-def test_no_room(tmp_path, folder, monkeypatch):
-    """Also a dry run says no."""
-    monkeypatch.setattr("kitae.storage.disk.free_bytes", lambda path: 1000)
-    for dry_run in (True, False):
-        with pytest.raises(
-            StorageError, match=f"cannot save to {tmp_path / 'out'}: No space.*free are 1,000"
-        ):
-            converted(folder, tmp_path / "out", to="hf", dry_run=dry_run)
-    assert left_in(tmp_path) == ["model"]
-
-
-def test_a_failing_disk_is_told_of_the_target(tmp_path, folder, monkeypatch):
-    def fail(*given):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("kitae.checkpoint.safetensors_writer.SafetensorsWriter.write", fail)
-    with pytest.raises(StorageError) as error:
-        converted(folder, tmp_path / "out", to="hf")
-    assert str(error.value).startswith(f"cannot save to {tmp_path / 'out'}: No space left on device")
-    assert ".tmp-" not in str(error.value)
-    assert left_in(tmp_path) == ["model"]
-
-
-def test_somebody_else_made_the_target_meanwhile(tmp_path, folder, monkeypatch):
-    def meanwhile(*given, **named):
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out/theirs").write_text("x")
-        return {}
-
-    monkeypatch.setattr(convert_module, "prove", meanwhile)
-    with pytest.raises(WeightsError, match="is no result of kitae convert, so it is left alone"):
-        converted(folder, tmp_path / "out", to="hf")
-    assert left_in(tmp_path) == ["model", "out"]
-    assert left_in(tmp_path / "out") == ["theirs"]
-
-
-def test_the_same_conversion_made_the_target_meanwhile(tmp_path, folder, monkeypatch):
-    """Then there is nothing to complain about: it is proven as far as was asked for here."""
-    prove = convert_module.prove
-
-    def meanwhile(*given, **named):
-        monkeypatch.setattr(convert_module, "prove", prove)
-        quick(folder, tmp_path / "out", to="hf")
-        return prove(*given, **named)
-
-    monkeypatch.setattr(convert_module, "prove", meanwhile)
-    record, said = converted(folder, tmp_path / "out", to="hf")
-    assert f"{tmp_path / 'out'} is already the complete result of this conversion: skipped" in said
-    assert record.proof["level"] == "logits"
-    assert left_in(tmp_path) == ["model", "out"]
-
-
-def test_a_reader_that_goes_away_is_no_failing_disk(tmp_path, folder):
-    """As when piped to head: what is written so far stays."""
-
-    def gone(line):
-        if line.startswith("proof:"):
-            raise BrokenPipeError(32, "Broken pipe")
-
-    with pytest.raises(BrokenPipeError):
-        convert(folder, tmp_path / "out", Options(to="hf"), gone)
-    assert len(left_in(tmp_path)) == 2
-    _, said = converted(folder, tmp_path / "out", to="hf", proof="values")
-    assert "going on: 21 of 21 tensors are there" in said
 
 
 def test_a_tokenizer_from_elsewhere(tmp_path, folder):

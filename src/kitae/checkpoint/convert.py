@@ -22,7 +22,7 @@ import kitae
 from kitae.checkpoint.convert_home import Report, begun, differences, held_bytes, home_of
 from kitae.checkpoint.convert_options import Options, Proof, decide
 from kitae.checkpoint.convert_proof import prove
-from kitae.checkpoint.convert_record import RECORD, Record, digest, earlier, sizes, stamps
+from kitae.checkpoint.convert_record import RECORD, Record, changes, digest, earlier, sizes, stamps
 from kitae.checkpoint.convert_targets import WRITERS, Conversion, Result
 from kitae.checkpoint.journal import Journal
 from kitae.checkpoint.wrapped import Counting
@@ -127,9 +127,10 @@ class _Work:
         ):
             check_space(self.target, needed - held_bytes([journal.folder]))
             staged = journal.folder / self.target.name
-            if not journal.complete:
-                self._write(staged, journal)
-            proof = self._prove(staged, self.options.proof)
+            with self._from_one_source():
+                if not journal.complete:
+                    self._write(staged, journal)
+                proof = self._prove(staged, self.options.proof)
             record = Record(self.made, proof, sizes(staged))
             (staged / RECORD).write_bytes(record.encode())
             published = _publish(staged, self.target)
@@ -138,6 +139,25 @@ class _Work:
         total = sum(record.result.values())
         self.report(f"{self.target}: {total:,} bytes in {len(record.result)} files")
         return record
+
+    @contextmanager
+    def _from_one_source(self) -> Iterator[None]:
+        """Raise WeightsError when the source changes meanwhile: the result would mix two, or lack one."""
+        try:
+            yield
+        except (KitaeError, OSError):
+            self._require_unchanged()
+            raise
+        self._require_unchanged()
+
+    def _require_unchanged(self) -> None:
+        before = {"files": self.made["source files"]}
+        found = changes(before, {"files": stamps(self.conversion.opened.files)})
+        if found:
+            raise WeightsError(
+                f"{self.conversion.opened.path} was changed by somebody else while it was converted "
+                f"({found[0]}); run it again when nothing writes there"
+            )
 
     def _made_meanwhile(self) -> Record:
         """What somebody else has put in the place, which must be the result of the same conversion."""

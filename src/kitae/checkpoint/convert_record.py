@@ -73,10 +73,20 @@ def sizes(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_size for path in files}
 
 
-def stamps(files: Iterable[Path]) -> dict[str, list[int]]:
-    """Size and time of change of files, by path: another content under the same name is told by them."""
-    stats = {str(path.absolute()): path.stat() for path in sorted(files)}
-    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+def stamps(paths: Iterable[Path]) -> dict[str, list[int]]:
+    """Size and time of change, by path: another content under the same name is told by them.
+
+    Those of a folder are the sum and the latest of its files; a path that is gone has none.
+    """
+    return {str(path.absolute()): _stamp(path) for path in sorted(paths)}
+
+
+def _stamp(path: Path) -> list[int]:
+    try:
+        stats = [file.stat() for file in (path.iterdir() if path.is_dir() else [path])]
+    except FileNotFoundError:
+        return []
+    return [sum(one.st_size for one in stats), max((one.st_mtime_ns for one in stats), default=0)]
 
 
 def digest(value: Any) -> str:

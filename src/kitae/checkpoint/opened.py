@@ -276,8 +276,9 @@ def _open_nxd(found: Detected, hints: Hints) -> Opened:
     config = read_json(beside / "config.json") if beside else hints.config
     described = None if config is None else decoder_config_of(found.path, config)
     source = NxdSource(found.path, described, order=hints.order)
-    files = [path for path in (*folder.model.values(), *folder.optimizer.values()) if path.is_file()]
-    xser = any(path.with_name(f"{path.name}.tensors").is_dir() for path in folder.model.values())
+    ranks_files = (*folder.model.values(), *folder.optimizer.values())
+    tensors = {path: path.with_name(f"{path.name}.tensors") for path in ranks_files}
+    xser = any(tensors[path].is_dir() for path in folder.model.values())
     ranks = f"{len(folder.model)} rank file{'s' * (len(folder.model) > 1)}{', xser' * xser}"
     return Opened(
         folder.folder,
@@ -293,7 +294,7 @@ def _open_nxd(found: Detected, hints: Hints) -> Opened:
         topology=source.format,
         xser=xser,
         check_replicas=source.check_replicas,
-        files=files,
+        files=[path for path in (*ranks_files, *tensors.values()) if path.exists()],
         notes=source.notes,
     )
 
