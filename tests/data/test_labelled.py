@@ -260,8 +260,17 @@ def test_a_sample_larger_than_the_text_is_said(go, write_records):
 
 def test_a_class_without_texts_is_said(go, write_records):
     write_records(items=[record for record in records(50) if record["stars"] != 5])
-    made = go(config(labels={"values": {"1": 0, "5": 1}}))
-    assert "the class positive has no text in train" in made.card["warnings"]
+    labels = {"values": {"1": 0, "2": 1, "5": 2}, "names": ["bad", "poor", "good"]}
+    made = go(config(labels=labels))
+    assert "the class good has no text in train" in made.card["warnings"]
+
+
+def test_texts_of_one_class_teach_nothing(go, write_records):
+    write_records(items=[record for record in records(50) if record["stars"] != 5])
+    with pytest.raises(
+        DataError, match="all 10 training texts are of the class negative, from which nothing"
+    ):
+        go(config(labels={"values": {"1": 0, "5": 1}}))
 
 
 def test_text_of_another_vocabulary_is_said(go, write_records):

@@ -2,11 +2,12 @@
 
 import json
 import random
+import sys
 
 import pytest
 import torch
 import yaml
-from classifier_case import write_classifier
+from classifier_case import write_classifier, write_japanese_classifier
 from job_case import kitae
 from safetensors.torch import load_file
 from transformers import pipeline
@@ -223,3 +224,14 @@ def test_only_models_that_fit_are_judged(job, tmp_path, capsys):
     for folder, message in wrong.items():
         assert kitae("eval", tmp_path / "recipe.yaml", "--model", folder) == 4
         assert message in capsys.readouterr().err
+
+
+def test_a_proof_without_mecab_says_what_to_install(job, tmp_path, capsys, monkeypatch):
+    """Prepared text needs none, so that a training may begin on a machine that lacks it."""
+    write_japanese_classifier(tmp_path / "model")
+    job()
+    path = recipe(tmp_path, proof={"prompts": ["この映画は面白かった。"]})
+    run(capsys, "export", path)
+    monkeypatch.setitem(sys.modules, "fugashi", None)
+    assert kitae("prove", path) == 3
+    assert "package fugashi), which is not installed; pip install 'kitae[ja]'" in capsys.readouterr().err

@@ -107,6 +107,7 @@ class LabelledBuilder:
             self._reading.check_full(there)
             names, class_of = self._rule.settle()
             splits = {name: self._close(side, names, class_of) for name, side in self._sides.items()}
+            _require_classes(splits["train"]["labels"])
         except BaseException:
             for side in self._sides.values():
                 side.writer.abandon()
@@ -179,3 +180,13 @@ class LabelledBuilder:
     def needed_bytes(self) -> int:
         """About how much the result takes in all, judged by what came of the part that was read."""
         return self._reading.scaled(sum(side.writer.written_bytes for side in self._sides.values()))
+
+
+def _require_classes(texts: dict[str, int]) -> None:
+    """Raise `DataError` where all training texts are of one class, of those with their number of `texts`."""
+    present = [name for name, count in texts.items() if count]
+    if len(present) < 2:
+        raise DataError(
+            f"data.labels: all {sum(texts.values()):,} training texts are of the class {present[0]}, from "
+            "which nothing is learned; look at data.labels.values, or give texts of the other classes"
+        )

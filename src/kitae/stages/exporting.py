@@ -113,10 +113,11 @@ def _prove_tokenizer(job: Job) -> None:
     """Stock transformers has to cut the prompts as the training text was cut. Raises `ProofError`."""
     from transformers import AutoTokenizer
 
-    theirs = AutoTokenizer.from_pretrained(str(job.run.export), local_files_only=True)
-    ours = tokenizer_of(job)
     prompts = job.recipe.proof.prompts
-    for text, ids in zip(prompts, ours.encode_batch(prompts), strict=True):
+    # First, as it says what a tokenizer lacks on this machine, MeCab for one, and how to get it.
+    ours = tokenizer_of(job).encode_batch(prompts)
+    theirs = AutoTokenizer.from_pretrained(str(job.run.export), local_files_only=True)
+    for text, ids in zip(prompts, ours, strict=True):
         found = theirs(text, add_special_tokens=False)["input_ids"]
         if found != ids.tolist():
             raise ProofError(
