@@ -316,9 +316,10 @@ def _power_settings(folder: Path, shape: Shape) -> dict[str, str]:
         "SlurmctldParameters": (
             "idle_on_node_suspend,power_save_min_interval=0,power_save_interval=1,cloud_reg_addrs"
         ),
+        "PrivateData": "cloud",  # shows nodes that are off, too, as ParallelCluster has it
         "ResumeProgram": f"{folder}/resume.sh",
         "SuspendProgram": f"{folder}/suspend.sh",
-        "ResumeTimeout": "30",
+        "ResumeTimeout": "60",
         "SuspendTimeout": "3",
         "SuspendTime": str(shape.suspend_s),
     }
@@ -333,12 +334,17 @@ def _write_power_programs(folder: Path) -> None:
     (folder / "resume.sh").write_text(
         head
         + f"""echo "resume $1" >> {folder}/log/power.log
+there=""
 for name in $(scontrol show hostnames "$1"); do
   if grep -qx "$name" {folder}/no-capacity; then
     scontrol update nodename=$name state=down \\
       reason="(Code:InsufficientInstanceCapacity)Failure when resuming nodes"
-    continue
+  else
+    there="$there $name"
   fi
+done
+sleep 1 # machines take longer than the answer that there is none
+for name in $there; do
   mkdir -p {folder}/spool/$name
   perl -MPOSIX -e 'sigprocmask(SIG_SETMASK, POSIX::SigSet->new()); exec @ARGV' \\
     slurmd -b -N $name -f {folder}/slurm.conf

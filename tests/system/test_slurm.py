@@ -33,7 +33,7 @@ RECIPE = {
         "price_per_node_hour": 36.0,
     },
 }
-JOB_S = 100.0
+JOB_S = 150.0
 """Longer than any job here takes on a busy machine."""
 
 
