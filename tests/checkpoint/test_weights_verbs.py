@@ -163,6 +163,40 @@ def test_wrong_words(out, tmp_path, words, code, says):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", ["convert model out --to kitae", "weights model", "weights model model"])
+def test_files_that_may_not_be_read(out, tmp_path, monkeypatch, words):
+    """Root may read all, so the system's word is given here."""
+    file = hf_folder(tmp_path / "model") / "model.safetensors"
+    usual = Path.open
+
+    def refuse(path, *given, **named):
+        if path.name == file.name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return usual(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.chdir(tmp_path)
+    code, lines = out(*words.split())
+    assert code == 4
+    assert lines[-1].startswith("error: cannot read model/model.safetensors: Permission denied; ")
+
+
+def test_a_disk_that_fails_under_the_source(out, tmp_path, monkeypatch):
+    """It is not the one of the result."""
+    folder = hf_folder(tmp_path / "model")
+
+    def fail(*given):
+        raise OSError(5, "Input/output error")
+
+    for reader, what in (("hf.HfSource", folder), ("wrapped.Cast", "tensor model.embed_tokens.weight")):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"kitae.checkpoint.{reader}.read", fail)
+            code, lines = out("convert", folder, tmp_path / "out", "--to", "kitae")
+        assert code == 4
+        assert lines[-1].startswith(f"error: cannot read {what}: Input/output error; ")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_step_that_is_not_there(out, tmp_path):
     code, lines = out("weights", tmp_path / "run/checkpoints/step-00000005")
     assert code == 4

@@ -25,6 +25,7 @@ from kitae.checkpoint.convert_proof import prove
 from kitae.checkpoint.convert_record import RECORD, Record, changes, digest, earlier, sizes, stamps
 from kitae.checkpoint.convert_targets import WRITERS, Conversion, Result
 from kitae.checkpoint.journal import Journal
+from kitae.checkpoint.reading import reading
 from kitae.checkpoint.wrapped import Counting
 from kitae.errors import KitaeError, WeightsError
 from kitae.storage.disk import check_space, free_bytes, storage_errors
@@ -42,7 +43,8 @@ def convert(source: Path, target: Path, options: Options, report: Report = print
     Raises WeightsError for a source or a target that is not as it must be, RecipeError for flags that
     contradict it, StorageError when the disk does not take it, ProofError when the result is not right.
     """
-    conversion, reasons = decide(source, options)
+    with reading(source):
+        conversion, reasons = decide(source, options)
     opened, notes = conversion.opened, conversion.model.notes
     for line in (f"{opened.path}: {opened.title}", *(f"note: {note}" for note in notes), *reasons):
         report(line)

@@ -10,6 +10,7 @@ import torch
 from kitae.checkpoint.bits import is_finite
 from kitae.checkpoint.coverage import Coverage
 from kitae.checkpoint.pipe import TensorInfo, TensorSource
+from kitae.checkpoint.reading import reading
 from kitae.errors import ProofError, WeightsError
 from kitae.parallel.layout import Box
 
@@ -72,7 +73,8 @@ class Counting:
 
     def read(self, name: str, box: Box | None = None) -> torch.Tensor:
         """The box of a tensor; ProofError the second time, WeightsError for a value that is not finite."""
-        tensor = self._source.read(name, box)
+        with reading(f"tensor {name}"):
+            tensor = self._source.read(name, box)
         shape = tuple(tensor.shape)
         try:
             self._coverage.add(name, box or Box.whole(shape), shape)

@@ -103,20 +103,24 @@ def weights(
     """Say what weights are, or compare two, tensor by tensor; exit code 1 when they differ."""
     from kitae.checkpoint.describe import describe, lines
     from kitae.checkpoint.opened import open_weights
+    from kitae.checkpoint.reading import reading
 
     if other is not None:
         _compare(source, other, config, order, as_json)
         return
-    facts = describe(open_weights(source, config, order=order))
+    with reading(source):
+        facts = describe(open_weights(source, config, order=order))
     print(json.dumps(facts) if as_json else "\n".join(lines(facts)))
 
 
 def _compare(source: Path, other: Path, config: Path | None, order: Order | None, as_json: bool) -> None:
     from kitae.checkpoint import compare_report as report
     from kitae.checkpoint.compare import compare
+    from kitae.checkpoint.reading import reading
 
-    first, second = report.open_both(source, other, config, order)
-    found = compare(*report.comparable(first, second))
+    with reading(source):
+        first, second = report.open_both(source, other, config, order)
+        found = compare(*report.comparable(first, second))
     print(report.as_json(first, second, found) if as_json else "\n".join(report.lines(first, second, found)))
     if any(one.verdict != "equal" for one in found):
         raise typer.Exit(1)
