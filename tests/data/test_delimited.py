@@ -66,6 +66,10 @@ def test_a_bad_record_stops_or_is_counted(write, read, content, message):
         ("text,text\na,b\n", "two columns are called 'text'"),
         ("body\na\n", r"there is no column 'text'; there are: body \(data\.\*\.text_field names it\)"),
         ("", r"there is no column 'text'; there are: none"),
+        (
+            "text;stars\na;1\n",
+            r"a\.csv: the columns are separated by ';', and kitae reads ','; write the file",
+        ),
     ],
 )
 def test_a_file_that_is_no_such_table(write, read, content, message):

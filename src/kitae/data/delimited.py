@@ -29,6 +29,8 @@ def read_delimited(
     wanted = [Field(source.text_field, "data.*.text_field", lambda raw: raw), *fields]
     numbered = _numbered(records, name)
     header = next(numbered, (1, []))[1]
+    if source.text_field not in header:
+        _check_separator(header, _delimiter(path), name)
     places = _places(header, wanted, name)
     for number, record in numbered:
         if not record:
@@ -58,6 +60,16 @@ def _numbered(records: Iterator[list[str]], name: str) -> Iterator[tuple[int, li
         raise DataError(
             f"{name}:{number}: not valid CSV from here on ({error}); mend its quotes, or write it anew"
         ) from error
+
+
+def _check_separator(header: Sequence[str], delimiter: str, name: str) -> None:
+    """Raise `DataError` for a single column whose name looks like several."""
+    others = [one for one in ",;\t|" if one != delimiter and len(header) == 1 and one in header[0]]
+    if others:
+        raise DataError(
+            f"{name}: the columns are separated by {others[0]!r}, and kitae reads {delimiter!r}; write the file "
+            "anew (commas in .csv, tabs in .tsv)"
+        )
 
 
 def _places(header: Sequence[str], wanted: Sequence[Field], name: str) -> list[int]:
