@@ -68,7 +68,7 @@ def test_a_bad_record_stops_or_is_counted(write, read, content, message):
         ("", r"there is no column 'text'; there are: none"),
         (
             "text;stars\na;1\n",
-            r"a\.csv: the columns are separated by ';', and kitae reads ','; write the file",
+            r"a\.csv: the columns are separated by ';', and kitae reads ','; write the file anew",
         ),
     ],
 )

@@ -67,8 +67,8 @@ def _check_separator(header: Sequence[str], delimiter: str, name: str) -> None:
     others = [one for one in ",;\t|" if one != delimiter and len(header) == 1 and one in header[0]]
     if others:
         raise DataError(
-            f"{name}: the columns are separated by {others[0]!r}, and kitae reads {delimiter!r}; write the file "
-            "anew (commas in .csv, tabs in .tsv)"
+            f"{name}: the columns are separated by {others[0]!r}, and kitae reads {delimiter!r}; write the "
+            "file anew (commas in .csv, tabs in .tsv)"
         )
 
 
