@@ -73,7 +73,7 @@ def sshd(folder: Path, environment: Mapping[str, str]) -> Iterator[Sshd]:
         )
     up = Sshd(folder, process)
     try:
-        _wait(port, folder / "log")
+        _wait(port, process, folder / "log")
         yield up
     finally:
         up.drop()
@@ -85,9 +85,9 @@ def _server(folder: Path, port: int, environment: Mapping[str, str]) -> str:
     variables = " ".join(f'"{name}={value}"' for name, value in environment.items())
     return f"""Port {port}
 ListenAddress 127.0.0.1
-HostKey {folder}/host
-PidFile {folder}/pid
-AuthorizedKeysFile {folder}/keys
+HostKey "{folder}/host"
+PidFile "{folder}/pid"
+AuthorizedKeysFile "{folder}/keys"
 StrictModes no
 UsePAM no
 PasswordAuthentication no
@@ -102,9 +102,9 @@ def _client(folder: Path, port: int) -> str:
     return f"""Host head
 HostName 127.0.0.1
 Port {port}
-IdentityFile {folder}/user
+IdentityFile "{folder}/user"
 IdentitiesOnly yes
-UserKnownHostsFile {folder}/known
+UserKnownHostsFile "{folder}/known"
 GlobalKnownHostsFile /dev/null
 """
 
@@ -115,9 +115,9 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def _wait(port: int, log: Path) -> None:
+def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
+    while time.monotonic() < end and process.poll() is None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.05)

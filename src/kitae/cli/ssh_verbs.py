@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,7 @@ def fetch(run: RemoteRun, checkpoint: CheckpointOption = False) -> None:
     from kitae.launch.ssh.following import fetch as fetched
     from kitae.launch.ssh.remote import is_remote
 
-    folder = run if is_remote(run) else Path("runs") / run
+    folder = next((path for path in (run, Path("runs") / run) if is_remote(path)), run)
     count = fetched(folder, print, checkpoint=checkpoint)
     print(f"fetched {count} files into {folder}" if count else f"nothing is new; all is in {folder}")
 
@@ -35,6 +36,7 @@ def over_ssh(
     recipe: Path, changes: Sequence[str], last: str, *, start_over: bool, show: bool, detach: bool
 ) -> None:
     """Submit the stages up to `last` on the recipe's head node, follow them, and fetch what they made."""
+    from kitae.errors import KitaeError
     from kitae.launch.ssh import following
     from kitae.launch.ssh.submission import Sending
     from kitae.stages.run_folder import RunFolder
@@ -50,10 +52,13 @@ def over_ssh(
     try:
         following.follow(sending.run, print)
     except KeyboardInterrupt:
-        print(f"the run goes on there; to follow it: the same command; to fetch: kitae fetch {sending.run}")
+        print(f"the run goes on there; to follow it: the same command; to end it: kitae cancel {sending.run}")
         raise
-    finally:
-        following.fetch(sending.run, print)
+    except KitaeError:
+        with suppress(KitaeError):  # what the run ended with is to be told
+            following.fetch(sending.run, print)
+        raise
+    following.fetch(sending.run, print)
     if last == "prove":
         for line in summary(RunFolder(sending.run)):
             print(line)

@@ -11,7 +11,7 @@ from job_case import kitae, recipe_values, write_case
 
 import kitae as kitae_package
 from kitae.errors import RecipeError, TrainingError
-from kitae.launch.ssh import following
+from kitae.launch.ssh import following, link
 from kitae.launch.ssh.remote import is_remote, read_remote
 from kitae.recipe.load import load_recipe
 
@@ -26,6 +26,7 @@ def case(node, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("KITAE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr(link, "_FIRST_S", 0.1)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     yield folder
     node.end_jobs()  # what attends to them goes then

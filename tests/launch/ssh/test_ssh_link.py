@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kitae.errors import ClusterError, StorageError
+from kitae.errors import ClusterError, RecipeError, StorageError
 from kitae.launch.ssh.link import Head, Link, _answer, private_folder, waits
 
 
@@ -60,6 +60,12 @@ def test_a_first_connection_that_fails_says_why(node, event, words):
 def test_a_host_that_nobody_knows(node):
     with pytest.raises(ClusterError, match=r"there is no host elsewhere, neither in the network nor in"):
         Link("elsewhere").shell("true")
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=true", "a b", "", "a;b"])
+def test_a_host_is_no_option(host):
+    with pytest.raises(RecipeError, match="is no host; write a name of"):
+        Link(host)
 
 
 def test_without_ssh_one_is_told_what_to_install(node, monkeypatch, tmp_path):

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from kitae.errors import ClusterError, KitaeError, RecipeError
 from kitae.launch.slurm.chain import Submission
@@ -41,8 +42,17 @@ def submit(request: Path, slurm: Slurm) -> None:
     asked = read_json(request)
     runs, name = Path(asked["runs"]), str(asked["name"])
     run = runs / name
-    with exclusive(runs / f".{name}.lock"):
-        take_tokens(runs.parent, name)
+    try:
+        _submit(run, asked, slurm)
+    finally:
+        sweep_others(runs.parent, slurm)
+        if (runs.parent / "secrets" / name).exists():
+            _start_guard(run)
+
+
+def _submit(run: Path, asked: Mapping[str, Any], slurm: Slurm) -> None:
+    with exclusive(run.parent / f".{run.name}.lock"):
+        take_tokens(run.parents[1], run.name)
         submission = Submission.of(Path(asked["recipe"]), (), print, slurm)
         going = active(run, slurm)
         if going:
@@ -53,9 +63,6 @@ def submit(request: Path, slurm: Slurm) -> None:
             if asked["start_over"]:
                 _set_aside(run)
             submission.submit(asked["last"])
-    sweep_others(runs.parent, slurm)
-    if (runs.parent / "secrets" / name).exists():
-        _start_guard(run)
 
 
 def show(request: Path, slurm: Slurm) -> None:

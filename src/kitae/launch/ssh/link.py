@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import stat
 import subprocess
@@ -17,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from kitae.errors import ClusterError, KitaeError, StorageError
+from kitae.errors import ClusterError, KitaeError, RecipeError, StorageError
 from kitae.launch.ssh import there
 
 Report = Callable[[str], None]
@@ -80,6 +81,12 @@ class Link:
     report: Report = print
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.@:%\[\]+][A-Za-z0-9_.@:%\[\]+-]*", self.host):
+            raise RecipeError(
+                f"target.host: {self.host!r} is no host; write a name of ~/.ssh/config, or user@address"
+            )
 
     @cached_property
     def ssh(self) -> list[str]:
