@@ -63,6 +63,7 @@ def submitted(
         submission.show(last)
         return True
     if start_over:
+        submission.refuse_running()
         old = set_aside(RunFolder(submission.run))
         print(f"the old run is now {old}" if old is not None else "there was no run of that name")
     submission.submit(last)

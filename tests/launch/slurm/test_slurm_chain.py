@@ -169,6 +169,15 @@ def test_a_run_in_the_queue_is_not_submitted_again(recipe: Path):
         submission(recipe, queue, []).submit("prove")
 
 
+def test_a_run_in_the_queue_is_not_set_aside(recipe: Path, tmp_path: Path, monkeypatch, capsys):
+    queue = Queue()
+    submission(recipe, queue, []).submit("prove")
+    monkeypatch.setattr(chain, "Slurm", lambda: Slurm(queue))
+    assert main(["run", str(recipe), "--start-over"]) == ClusterError.exit_code
+    assert "in the queue already" in capsys.readouterr().err
+    assert [one.name for one in (tmp_path / "elsewhere/runs").iterdir()] == ["x"]
+
+
 def test_what_it_costs(recipe: Path):
     def cost(*changes: str) -> str:
         return most_it_costs(load_recipe(recipe, changes).recipe)

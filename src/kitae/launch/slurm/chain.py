@@ -104,7 +104,7 @@ class Submission:
 
     def submit_tasks(self, tasks: Sequence[Task]) -> list[StageJob]:
         """Submit jobs; raises `ClusterError` when one is refused: none is left behind then."""
-        self._refuse_running()
+        self.refuse_running()
         self._write(tasks)
         jobs: list[StageJob] = []
         try:
@@ -121,7 +121,8 @@ class Submission:
             attend(self.run)
         return jobs
 
-    def _refuse_running(self) -> None:
+    def refuse_running(self) -> None:
+        """Raise `ClusterError` while jobs of this run are in the queue."""
         jobs = read_jobs(self.run)
         found = self.slurm.jobs([job.number for job in jobs])
         there = [
