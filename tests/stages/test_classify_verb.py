@@ -203,6 +203,17 @@ def test_a_run_reads_texts_as_it_was_trained(run, capsys):
     assert lines(capsys)[0]["cut_tokens"] == 0
 
 
+def test_a_run_reads_texts_as_in_its_last_phase(run, capsys):
+    phases = [{"name": "short"}, {"name": "long", "data": {"sequence_length": 40}}]
+    (run / "recipe.yaml").write_text(yaml.safe_dump({**RECIPE, "phases": phases}, allow_unicode=True))
+    capsys.readouterr()
+    assert kitae("classify", run, "--text", "良い本だ。" * 40, "--json") == 0
+    (longer,) = lines(capsys)
+    (run / "recipe.yaml").write_text(yaml.safe_dump(RECIPE, allow_unicode=True))
+    assert kitae("classify", run, "--text", "良い本だ。" * 40, "--json") == 0
+    assert lines(capsys)[0]["cut_tokens"] == longer["cut_tokens"] + 28
+
+
 def test_the_export_names_the_dictionary(run):
     settings = json.loads((run / "export/tokenizer_config.json").read_text())
     assert settings["mecab_kwargs"] == {"mecab_dic": "ipadic"}

@@ -5,12 +5,9 @@ B batch, S sequence, H hidden, V vocabulary. Inside, tokens are one dimension: [
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from kitae.errors import RecipeError
 from kitae.model.attention import attention_mask
@@ -19,13 +16,12 @@ from kitae.model.cache import KVCache
 from kitae.model.config import DecoderConfig
 from kitae.model.kernels import product_dtype
 from kitae.model.layouts import decoder_layouts
+from kitae.model.recompute import Recomputing
 from kitae.model.rotary import inverse_frequencies, rotary_tables
 from kitae.parallel.layout import LayoutTable, ParameterLayout
 from kitae.parallel.region import UNCUT, Region, Vocabulary, vocabulary_of
 
-__all__ = ["Decoder", "Recompute", "decoder_layouts"]
-
-Recompute = Literal["none", "selective", "full"]
+__all__ = ["Decoder", "decoder_layouts"]
 
 
 class Embedding(nn.Module):
@@ -40,7 +36,7 @@ class Embedding(nn.Module):
         return vocabulary.look_up(self.weight, ids.flatten())
 
 
-class Decoder(nn.Module):
+class Decoder(Recomputing):
     """Embedding, layers and final norm; the head is applied apart, so that a loss can take it in chunks.
 
     Parameters are uninitialised memory: fill them with `initialise` or through a live sink. With `tied`, the
@@ -85,17 +81,6 @@ class Decoder(nn.Module):
         self.head = None if tied else Embedding(own.below("head"))
         frequencies = inverse_frequencies(config.rope, config.head_dim).to(device)
         self.register_buffer("frequencies", frequencies, persistent=False)
-        self._recompute: Recompute = "none"
-
-    @property
-    def recompute(self) -> Recompute:
-        """What the backward pass computes again instead of keeping it."""
-        return self._recompute
-
-    @recompute.setter
-    def recompute(self, mode: Recompute) -> None:
-        assert mode in get_args(Recompute), mode
-        self._recompute = mode
 
     def forward(
         self,
@@ -128,11 +113,6 @@ class Decoder(nn.Module):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[..., H] to [..., V], in the dtype of the weights; of this rank's rows only where V is cut."""
         return F.linear(hidden, self.head_weight)
-
-    def _run(self, layer: nn.Module, hidden: torch.Tensor, context: Context) -> torch.Tensor:
-        if self._recompute == "full":
-            return checkpoint(layer, hidden, context, use_reentrant=False)  # type: ignore[no-any-return]
-        return layer(hidden, context)  # type: ignore[no-any-return]
 
     def _context(
         self, ids: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor | None, cache: KVCache | None

@@ -6,20 +6,18 @@ B batch, S sequence, P predictions a row, H hidden, V vocabulary, C classes. Ins
 
 from __future__ import annotations
 
-from typing import get_args
-
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from kitae.model.blocks import Linear, Parameters
-from kitae.model.decoder import Embedding, Recompute
+from kitae.model.decoder import Embedding
 from kitae.model.dropout import Draws, drop
 from kitae.model.encoder_attention import visible
 from kitae.model.encoder_blocks import Context, EncoderLayer, LayerNorm, keep_of_pooled, site_of
 from kitae.model.encoder_config import EncoderConfig
 from kitae.model.encoder_layouts import encoder_layouts
+from kitae.model.recompute import Recomputing
 from kitae.parallel.layout import LayoutTable, ParameterLayout
 from kitae.parallel.region import UNCUT, WHOLE_VOCABULARY, Region, Vocabulary, vocabulary_of
 
@@ -71,7 +69,7 @@ class VocabularyHead(nn.Module):
         self.bias = own["bias"]
 
 
-class Encoder(nn.Module):
+class Encoder(Recomputing):
     """Embeddings and layers; the heads are applied apart.
 
     Parameters are uninitialised memory: fill them with `initialise` or through a live sink. The head over the
@@ -108,7 +106,6 @@ class Encoder(nn.Module):
             EncoderLayer(config, own.below(f"layers.{index}"), index) for index in range(config.num_layers)
         )
         self._add_heads(own)
-        self._recompute: Recompute = "none"
 
     def _add_heads(self, own: Parameters) -> None:
         config = self.config
@@ -119,16 +116,6 @@ class Encoder(nn.Module):
         self.head = VocabularyHead(own.below("head")) if config.predicts_tokens else None
         self.pair = Linear(own.below("pair")) if config.head == "pretraining" else None
         self.classifier = Linear(own.below("classifier")) if config.head == "classification" else None
-
-    @property
-    def recompute(self) -> Recompute:
-        """What the backward pass computes again instead of keeping it."""
-        return self._recompute
-
-    @recompute.setter
-    def recompute(self, mode: Recompute) -> None:
-        assert mode in get_args(Recompute), mode
-        self._recompute = mode
 
     def forward(
         self,
@@ -207,11 +194,6 @@ class Encoder(nn.Module):
 
     def _row_logits(self, linear: Linear, pooled: torch.Tensor) -> torch.Tensor:
         return self.region.once(F.linear(pooled, linear.weight, linear.bias).float())
-
-    def _run(self, layer: nn.Module, hidden: torch.Tensor, context: Context) -> torch.Tensor:
-        if self._recompute == "full":
-            return checkpoint(layer, hidden, context, use_reentrant=False)  # type: ignore[no-any-return]
-        return layer(hidden, context)  # type: ignore[no-any-return]
 
     def _keys(self, draws: Draws | None) -> torch.Tensor | None:
         """Of all sites: the embeddings, three in each layer, the classifier."""

@@ -136,12 +136,14 @@ def _classifier(
 
 
 def _as_trained(path: Path) -> tuple[int, str]:
-    """Tokens of a row and normalisation, by the recipe of the run that a path is, or that it belongs to."""
+    """Tokens of a row and normalisation, by the last phase of the run that a path is, or belongs to."""
     from kitae.recipe.load import load_recipe
+    from kitae.recipe.schema import phase_recipes
 
     for place in (path, path.parent, path.parent.parent):
         if (place / "recipe.yaml").is_file():
-            data = load_recipe(place / "recipe.yaml").recipe.data
+            _, last = phase_recipes(load_recipe(place / "recipe.yaml").recipe)[-1]
+            data = last.data
             return data.sequence_length, data.normalisation
     return 0, "none"
 

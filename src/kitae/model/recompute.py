@@ -1,0 +1,32 @@
+"""What the backward pass computes again instead of keeping it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+Recompute = Literal["none", "selective", "full"]
+
+
+class Recomputing(nn.Module):
+    """A model of layers, which are called with hidden states and what they share."""
+
+    _recompute: Recompute = "none"
+
+    @property
+    def recompute(self) -> Recompute:
+        """What the backward pass computes again instead of keeping it."""
+        return self._recompute
+
+    @recompute.setter
+    def recompute(self, mode: Recompute) -> None:
+        assert mode in get_args(Recompute), mode
+        self._recompute = mode
+
+    def _run(self, layer: nn.Module, hidden: torch.Tensor, context: Any) -> torch.Tensor:
+        if self._recompute == "full":
+            return checkpoint(layer, hidden, context, use_reentrant=False)  # type: ignore[no-any-return]
+        return layer(hidden, context)  # type: ignore[no-any-return]
