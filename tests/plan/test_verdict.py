@@ -15,7 +15,7 @@ EIGHT = next(row.work for row in published_rows() if row.name.startswith("Llama 
 def test_8b_over_32_processes_fits_four_nodes():
     found = judge(EIGHT, rented(catalog.instance("trn1.32xlarge"), 4))
     assert found.word == "fits"
-    # Of a layer: 4 + 4 + 4 heads' rows and columns of 128, 3 x 448 inner ones; 2 x 4,008 rows of the vocabulary.
+    # Of a layer: 4 x 128 rows or columns of heads, 3 x 448 inner ones, 2 norms; 2 x 4,008 of the vocabulary.
     local = 4096 * (32 * (4 * 128 + 3 * 448 + 2) + 2 * 4008 + 1)
     state = found.memory.state
     assert (state["parameters"], state["gradients"]) == (2 * local, 4 * local)
@@ -27,7 +27,9 @@ def test_8b_does_not_fit_a_small_instance_and_what_would():
     found = judge(one, rented(catalog.instance("trn1.2xlarge"), 1))
     assert found.word == "does not fit"
     assert found.memory.state["gradients"] == 4 * 8_030_261_248
-    assert any("parallel.tensor_parallel_size=" in line and "nodes" in line for line in found.changes)
+    assert found.changes == (
+        "parallel.tensor_parallel_size=8 with parallel.sequence_parallel=true on --instance trn1.32xlarge",
+    )
 
 
 def test_the_nearest_change_of_each_kind():

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 UNKNOWN = "unknown: give --price"
+_HEAD: tuple[str, ...] = (
+    *("instance", "processes", "memory each", "vCPU", "host", "network"),
+    "US$ an hour",
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -30,9 +34,7 @@ def list_entries(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps([_facts(one) for one in instances().values()], indent=2, default=str))
         return
-    rows: list[tuple[str, ...]] = [("instance", "processes", "memory each", "vCPU", "host", "network", "US$ an hour")]
-    rows += [_row(one) for one in instances().values()]
-    _print_columns(rows)
+    _print_columns([_HEAD, *(_row(one) for one in instances().values())])
     print()
     others = [one for one in prices().values() if one.item not in instances()]
     _print_columns([(one.item, f"${one.usd} a {one.unit}", one.region, str(one.date)) for one in others])

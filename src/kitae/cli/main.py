@@ -22,6 +22,7 @@ from kitae.launch.failure import RankBugError
 # Each module has a `register(app)`. They import nothing heavy at the top: `--help` reads them all.
 _VERB_MODULES = (
     "run_verbs",
+    "plan_verbs",
     "model_verbs",
     "classify_verbs",
     "weights_verbs",

@@ -30,7 +30,6 @@ RunArgument = Annotated[
 ]
 
 _STAGE_HELP = {
-    "plan": "Say what the training will hold in memory.",
     "prepare": "Tokenise and pack the text of a recipe.",
     "import": "Bring the weights in and prove them against transformers.",
     "prove": "Prove the exported folder against transformers.",
@@ -40,7 +39,7 @@ _STAGE_HELP = {
 def register(app: typer.Typer) -> None:
     """Add the verbs of this file."""
     verbs: dict[str, Callable[..., None]] = {"run": run, "train": train, "export": export}
-    for name in ("run", "plan", "prepare", "import", "train", "export", "prove"):
+    for name in ("run", "prepare", "import", "train", "export", "prove"):
         app.command(name, help=_STAGE_HELP.get(name))(verbs.get(name) or _stage_verb(name))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from kitae.catalog import instances
 from kitae.errors import WeightsError
-from kitae.plan.machine import Machine
+from kitae.plan.machine import Machine, rented
 from kitae.plan.memory import Memory, memory_of
 from kitae.plan.work import Work
 
@@ -68,6 +69,10 @@ def _host(work: Work, machine: Machine, used: int) -> int:
 def _changes(work: Work, machine: Machine) -> Iterator[str]:
     """One change that makes it fit for each kind; together with full recomputation where none does alone."""
     found = [line for kind in _KINDS for line in _first(kind(work, machine), machine)]
+    for line, other, where in _larger(work, machine) if not found else ():
+        if judge(other, where, advise=False).share <= TIGHT:
+            found.append(line)
+            break
     if not found:
         full = replace(work, recompute="full", rows=1)
         found = [
@@ -110,13 +115,15 @@ def _cut(work: Work, machine: Machine) -> Iterator[tuple[str, Work, int]]:
             continue
         copies = max(1, work.world // size)
         nodes = max(machine.nodes, -(-size // machine.devices))
+        if nodes > machine.nodes and not _linked(machine):
+            return
         text = f"parallel.tensor_parallel_size={size} with parallel.sequence_parallel=true"
         more = f" on {nodes} nodes" if nodes > machine.nodes else ""
         yield text + more, replace(trial, data_parallel=copies), nodes
 
 
 def _more_nodes(work: Work, machine: Machine) -> Iterator[tuple[str, Work, int]]:
-    if not work.zero1 and work.data_parallel > 1:
+    if not _linked(machine):
         return
     for factor in (2, 4, 8, 16):
         copies = work.data_parallel * factor
@@ -127,6 +134,26 @@ def _more_nodes(work: Work, machine: Machine) -> Iterator[tuple[str, Work, int]]
                 more,
                 machine.nodes * factor,
             )
+
+
+def _linked(machine: Machine) -> bool:
+    """Whether there can be more nodes, with collectives between them."""
+    return machine.instance is not None and machine.instance.efa
+
+
+def _larger(work: Work, machine: Machine) -> Iterator[tuple[str, Work, Machine]]:
+    """One machine of the same kind with more processes, on which a copy is cut over more of them."""
+    if machine.instance is None:
+        return
+    for other in instances().values():
+        if other.backend != machine.instance.backend or other.devices <= machine.devices:
+            continue
+        for size in (8, 16, 32, 64):
+            trial = replace(work, tensor_parallel=size, sequence_parallel=True)
+            trial = replace(trial, data_parallel=max(1, other.devices // size))
+            if size <= other.devices and _allowed(trial):
+                cut = f"parallel.tensor_parallel_size={size} with parallel.sequence_parallel=true"
+                yield f"{cut} on --instance {other.name}", trial, rented(other, 1)
 
 
 def _allowed(work: Work) -> bool:

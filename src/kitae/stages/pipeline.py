@@ -8,7 +8,6 @@ from typing import Any
 
 from kitae.backend.table import BACKENDS
 from kitae.stages import exporting, importing, planning, training
-from kitae.stages.files import key_of
 from kitae.stages.job import Job
 from kitae.stages.termination import terminable
 from kitae.stages.topology import check_cut, check_devices, check_rows, world_size
@@ -38,13 +37,7 @@ def _prepare(job: Job, key: str) -> dict[str, Any]:
 STAGES = (
     Stage(
         "plan",
-        lambda job: key_of(
-            {
-                "import": importing.import_key(job),
-                "training": job.recipe.training.model_dump(),
-                "parallel": job.recipe.parallel.model_dump(),
-            }
-        ),
+        planning.plan_key,
         lambda job, key: (job.run.path / "plan.json").is_file(),
         planning.plan,
     ),

@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 
 from kitae.recipe.parallel import ParallelConfig
-from kitae.stages.files import write_json
-from kitae.stages.importing import Start, find_start
-from kitae.stages.job import Job
+from kitae.stages.files import key_of, write_json
+from kitae.stages.importing import find_start, import_key
+from kitae.stages.job import Job, Report
+
+if TYPE_CHECKING:
+    from kitae.plan.estimate import Estimate
+
+
+class Start(Protocol):
+    """What a plan needs to know of the model."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Hugging Face config.json."""
+        ...
+
+    @property
+    def tied(self) -> bool:
+        """Whether the head is the embedding."""
+        ...
+
+
+def plan_key(job: Job) -> str:
+    """Key of the stage: the weights to start from, how they are trained, and how that is spread."""
+    return key_of(
+        {
+            "import": import_key(job),
+            "training": job.recipe.training.model_dump(),
+            "parallel": job.recipe.parallel.model_dump(),
+        }
+    )
 
 
 def memory_plan(start: Start, precision: str, parallel: ParallelConfig) -> dict[str, Any]:
@@ -68,9 +98,49 @@ def readable(size_bytes: int) -> str:
 
 def plan(job: Job, key: str) -> dict[str, Any]:
     """Work the plan out, say it and write `plan.json`; what goes into the run's record."""
-    found = memory_plan(find_start(job), job.recipe.training.precision, job.recipe.parallel)
+    return _plan(job, find_start(job))[0]
+
+
+def plan_here(
+    path: Path, overrides: Sequence[str] = (), *, report: Report = print
+) -> tuple[dict[str, Any], Estimate | None]:
+    """Do the stage of a recipe or a run, on its own and without torch; its record, and the estimate."""
+    from kitae.stages.estimating import open_plan, shape_of
+    from kitae.stages.training import refuse_other_training
+
+    job = open_plan(path, overrides, report=report)
+    with job.run.attempt():
+        for warning in job.warnings:
+            job.report(f"warning: {warning}")
+        refuse_other_training(job)
+        shape = shape_of(job)
+        if shape.note is not None:
+            job.report(f"plan: {shape.note}")
+        found, estimate = _plan(job, shape)
+        if shape.note is None:  # else the key would need what is not here
+            job.run.finish("plan", plan_key(job), found)
+    return found, estimate
+
+
+def _plan(job: Job, start: Start) -> tuple[dict[str, Any], Estimate | None]:
+    from kitae.plan.estimate import as_json
+
+    found = memory_plan(start, job.recipe.training.precision, job.recipe.parallel)
+    estimate = _estimate(job, start)
     job.report(f"plan: {memory_line(found)}")
     if _state_of_all(found) > found["host_memory_bytes"]:
         job.report("plan: warning: this does not fit into the memory of this machine; use a smaller model")
+    elif estimate is not None:
+        job.report(f"plan: {estimate.sentence}")
+    found = {**found, "estimate": None if estimate is None else as_json(estimate)}
     write_json(job.run.path / "plan.json", found)
-    return found
+    return found, estimate
+
+
+def _estimate(job: Job, start: Start) -> Estimate | None:
+    """With activations and time; None where it runs elsewhere, or on a GPU whose size only torch knows."""
+    from kitae.stages.estimating import Shape, estimate_of, machine_of
+
+    if job.recipe.target.kind != "local" or job.backend != "cpu":
+        return None
+    return estimate_of(job, Shape(dict(start.config), start.tied), machine_of(job, None))

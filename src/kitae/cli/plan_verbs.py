@@ -1,0 +1,156 @@
+"""`kitae plan`: memory, time and money of a recipe before it starts."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kitae.cli.recipe_verbs import SetOption
+
+if TYPE_CHECKING:
+    from kitae.plan.money import Rent
+
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe file, or the folder of a run.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    app.command("plan")(plan)
+
+
+def plan(
+    recipe: RunArgument,
+    changes: SetOption = [],  # noqa: B006
+    instance: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Plan for this machine of the catalogue, not for here.")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="How many of it; all their processes train.")
+    ] = None,
+    compare: Annotated[
+        str | None, typer.Option(metavar="NAME:NODES,...", help="Compare several machines, time counted.")
+    ] = None,
+    price: Annotated[
+        list[str], typer.Option(metavar="ITEM=USD", help="A price that is unknown, or another one.")
+    ] = [],  # noqa: B006
+    head: Annotated[str | None, typer.Option(metavar="NAME", help="Head node to pay for.")] = None,
+    fsx: Annotated[int, typer.Option(min=0, metavar="GB", help="FSx for Lustre to pay for.")] = 0,
+    ebs: Annotated[int, typer.Option(min=0, metavar="GB", help="EBS volumes to pay for.")] = 0,
+    nat: Annotated[bool, typer.Option("--nat", help="Pay for a NAT gateway.")] = False,
+    max_cost: Annotated[
+        str | None, typer.Option(metavar="USD", help="Fail when it is planned to cost more.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say whether a training fits, how long it takes and what it costs, before anything is started."""
+    from kitae.plan.money import refuse_above
+
+    rent, limit = (
+        _rent(price, head, fsx, ebs, nat),
+        None if max_cost is None else _usd("--max-cost", max_cost),
+    )
+    if compare is not None:
+        _compare(recipe, changes, compare, rent, as_json)
+    elif instance is not None:
+        found = _rented(recipe, changes, instance, nodes, rent, as_json)
+        refuse_above(found, limit)
+    else:
+        _here(recipe, changes, as_json)
+
+
+def _here(recipe: Path, changes: list[str], as_json: bool) -> None:
+    from kitae.cli.plan_tables import show
+    from kitae.cli.run_verbs import _refuse_launcher
+    from kitae.stages.planning import plan_here
+
+    _refuse_launcher()
+    facts, found = plan_here(recipe, changes, report=(lambda line: None) if as_json else print)
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    elif found is not None:
+        show(found)
+
+
+def _rented(
+    recipe: Path, changes: list[str], name: str, nodes: int | None, rent: Rent, as_json: bool
+) -> Decimal | None:
+    """Show the plan; what it costs."""
+    from kitae.cli.plan_tables import show
+    from kitae.plan.estimate import as_json as facts_of
+    from kitae.stages.estimating import estimate_of, machine_of, open_plan, shape_of, trainable
+
+    one = trainable(name)
+    job = open_plan(recipe, changes, rented_as=one, nodes=nodes)
+    shape = shape_of(job)
+    found = estimate_of(job, shape, machine_of(job, one), rent)
+    if as_json:
+        facts = facts_of(found)
+        notes = [shape.note] if shape.note else []
+        print(json.dumps({**facts, "assumptions": [*notes, *facts["assumptions"]]}, indent=2))
+    else:
+        show(found, *([shape.note] if shape.note else []))
+    return found.bill.total if found.bill is not None else None
+
+
+def _compare(recipe: Path, changes: list[str], text: str, rent: Rent, as_json: bool) -> None:
+    from kitae.cli.plan_tables import show_comparison
+    from kitae.plan.estimate import as_json as facts_of
+    from kitae.stages.estimating import compare
+
+    lines = compare(recipe, changes, _entries(text), rent)
+    if as_json:
+        found = [
+            {"name": one.name, "nodes": one.nodes, "problem": one.problem}
+            if one.found is None
+            else facts_of(one.found)
+            for one in lines
+        ]
+        print(json.dumps(found, indent=2))
+    else:
+        show_comparison(lines)
+
+
+def _entries(text: str) -> list[tuple[str, int]]:
+    from kitae.errors import RecipeError
+
+    entries = []
+    for part in text.split(","):
+        name, colon, count = part.strip().rpartition(":")
+        if not colon or not count.isdigit() or int(count) < 1:
+            raise RecipeError(f"--compare: {part.strip()!r} is not NAME:NODES, such as trn1.32xlarge:4")
+        entries.append((name, int(count)))
+    return entries
+
+
+def _rent(price: list[str], head: str | None, fsx: int, ebs: int, nat: bool) -> Rent:
+    from kitae.catalog import instance
+    from kitae.errors import RecipeError
+    from kitae.plan.money import Rent
+
+    prices = {}
+    for text in price:
+        item, equals, usd = text.partition("=")
+        if not equals:
+            raise RecipeError(f"--price: {text!r} is not ITEM=USD, such as trn2.48xlarge=12.34")
+        prices[item.strip()] = _usd("--price", usd)
+    if head is not None:
+        instance(head)
+    return Rent(head=head, fsx_gb=fsx, ebs_gb=ebs, nat=nat, prices=prices)
+
+
+def _usd(option: str, text: str) -> Decimal:
+    from kitae.errors import RecipeError
+
+    try:
+        usd = Decimal(text.strip().removeprefix("$").replace(",", ""))
+    except InvalidOperation:
+        raise RecipeError(f"{option}: {text!r} is no number of US dollars") from None
+    if not usd.is_finite() or usd <= 0:
+        raise RecipeError(f"{option}: {text} is not above 0")
+    return usd

@@ -1,0 +1,271 @@
+"""Plans of a recipe for machines of the catalogue, or for this one: without torch if all it needs is here."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from kitae.catalog import Instance, instance
+from kitae.errors import KitaeError, RecipeError
+from kitae.model.tables import parse_config
+from kitae.plan.estimate import Estimate, estimate
+from kitae.plan.machine import Machine, here, rented
+from kitae.plan.money import Rent
+from kitae.plan.work import work_of
+from kitae.recipe.base import Duration
+from kitae.recipe.load import load_recipe
+from kitae.recipe.model_shape import hf_config_of, preset_shape
+from kitae.recipe.paths import with_absolute_paths
+from kitae.recipe.resolve import resolve
+from kitae.recipe.sources import ModelConfig, TokenizerConfig
+from kitae.stages.files import read_json
+from kitae.stages.heads import target_of
+from kitae.stages.importing import find_start
+from kitae.stages.job import Job, Report, cache_folder
+from kitae.stages.run_folder import RunFolder
+from kitae.stages.topology import check_cut, world_size
+
+HEAD = "lm_head.weight"
+_NVIDIA = Path("/proc/driver/nvidia/version")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is to be known of a model before its weights are read."""
+
+    config: dict[str, Any]
+    tied: bool
+    note: str | None = None
+    """What was taken for want of files."""
+
+
+class PlanJob(Job):
+    """A job that looks at what is here before it fetches anything, which needs torch."""
+
+    def _fetched(self, source: ModelConfig | TokenizerConfig) -> Path:
+        found = self._local(source)
+        return found if found is not None else super()._fetched(source)
+
+    def has(self, source: ModelConfig | TokenizerConfig) -> bool:
+        """Whether its files are here."""
+        return self._local(source) is not None
+
+    def _local(self, source: ModelConfig | TokenizerConfig) -> Path | None:
+        if source.folder is not None:
+            folder = self.base / source.folder
+            return folder if folder.is_dir() else None
+        if source.named is not None:
+            made = list((self.cache / "models").glob(f"{source.named}-*/model"))
+            return made[0] if len(made) == 1 else None
+        return _snapshot(source)
+
+
+def _snapshot(source: ModelConfig | TokenizerConfig) -> Path | None:
+    """A Hub id in the Hub's own cache."""
+    import huggingface_hub
+
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                source.hub or "", revision=source.revision, local_files_only=True
+            )
+        )
+    except Exception:  # the library has many kinds of not being there
+        return None
+
+
+def open_plan(
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    rented_as: Instance | None = None,
+    nodes: int | None = None,
+    report: Report = print,
+    cut_inside: bool = False,
+) -> PlanJob:
+    """The job of a recipe or a run, resolved for this machine or for nodes of an instance.
+
+    With `cut_inside`, a copy of the model is cut over no more processes than a node has.
+    """
+    file = path / "recipe.yaml" if path.is_dir() else path
+    backend, devices = (rented_as.backend, rented_as.devices) if rented_as is not None else machine_here()
+    if rented_as is not None and nodes is not None:
+        overrides = [*overrides, *_on_nodes(nodes)]
+        if cut_inside and load_recipe(file, overrides).recipe.parallel.tensor_parallel_size > devices:
+            overrides = [*overrides, f"parallel.tensor_parallel_size={devices}"]
+    loaded = load_recipe(file, list(overrides))
+    resolved = resolve(loaded.recipe, backend=backend, devices=devices)
+    recipe = with_absolute_paths(resolved.recipe, loaded.base)
+    run = path if path.is_dir() else Path(recipe.runs) / recipe.name
+    return PlanJob(
+        recipe=recipe,
+        base=loaded.base,
+        run=RunFolder(run.absolute()),
+        cache=cache_folder(),
+        backend=backend,
+        report=report,
+        warnings=resolved.warnings,
+    )
+
+
+def _on_nodes(nodes: int) -> list[str]:
+    """All processes of so many nodes."""
+    return [
+        "target.kind=slurm",
+        f"target.nodes={nodes}",
+        "target.processes_per_node=auto",
+        "parallel.data_parallel_size=auto",
+    ]
+
+
+def machine_here() -> tuple[str, int]:
+    """Backend and devices of this machine; torch is only asked where there may be a GPU."""
+    if _NVIDIA.exists():
+        from kitae.backend.table import BACKENDS, select
+
+        name = select().name
+        return name, max(1, BACKENDS[name].devices())
+    return "cpu", 1
+
+
+def shape_of(job: PlanJob) -> Shape:
+    """The model to train; its weights are not read, and of presets the tokenizer may be missing."""
+    model, tokenizer = job.recipe.model, job.recipe.data.tokenizer
+    if model.preset is not None and isinstance(tokenizer, TokenizerConfig) and not job.has(tokenizer):
+        rows = preset_shape(model)["vocab_size"] or _preset_rows(model)
+        config = target_of(job, hf_config_of(model, rows))
+        note = f"the tokenizer is not here: {rows:,} rows of the vocabulary, as the preset has"
+        return Shape(config, bool(parse_config(config).tie_word_embeddings), note)
+    if model.preset is None and model.run is None:
+        assert job.model_folder is not None
+        found = _folder_shape(job, job.model_folder)
+        if found is not None:
+            return found
+    start = find_start(job)
+    return Shape(dict(start.config), start.tied)
+
+
+def _preset_rows(model: ModelConfig) -> int:
+    from kitae.catalog import preset
+
+    rows: int = preset(model.preset or "").config["vocab_size"]
+    return rows
+
+
+def _folder_shape(job: PlanJob, folder: Path) -> Shape | None:
+    """From config.json and the names of the tensors; None where only their values tell."""
+    names = tensor_names(folder)
+    if not names or not (folder / "config.json").is_file():
+        return None
+    config = target_of(job, read_json(folder / "config.json"))
+    says_tied = bool(parse_config(config).tie_word_embeddings)
+    if job.recipe.objective == "causal-lm" and HEAD in names:
+        return None if says_tied else Shape(config, False)
+    return Shape(config, True)
+
+
+def tensor_names(folder: Path) -> set[str]:
+    """Names in the safetensors files of a folder, from their headers; none where they cannot be read."""
+    names: set[str] = set()
+    try:
+        for path in folder.glob("*.safetensors"):
+            with path.open("rb") as file:
+                (size,) = struct.unpack("<Q", file.read(8))
+                names |= json.loads(file.read(min(size, 100_000_000))).keys() - {"__metadata__"}
+    except (OSError, ValueError, struct.error):
+        return set()
+    return names
+
+
+def estimate_of(job: Job, shape: Shape, machine: Machine, rent: Rent | None = None) -> Estimate:
+    """The plan of all phases. Raises `RecipeError` for a cut that the model does not allow."""
+    config = parse_config(shape.config)
+    phases = []
+    for name, recipe in job.phases:
+        if recipe.parallel.tensor_parallel_size > 1:
+            check_cut(recipe, shape.config)
+        every = recipe.checkpoint.every
+        saves = every if isinstance(every, Duration) else None
+        work = work_of(recipe, config, shape.tied, job.backend)
+        phases.append((name, work, recipe.training.duration, saves))
+    return estimate(phases, machine, rows=_rows(job), rent=rent)
+
+
+def _rows(job: Job) -> int | None:
+    """Rows of an epoch: of the prepared text, or as many as the recipe draws."""
+    labels, tokenizer = job.recipe.data.labels, job.recipe.data.tokenizer
+    drawn = labels.sample if labels is not None else None
+    counted = any(recipe.training.duration.unit == "epochs" for _, recipe in job.phases)
+    missing = isinstance(tokenizer, TokenizerConfig) and isinstance(job, PlanJob) and not job.has(tokenizer)
+    if not counted or missing:
+        return drawn
+    try:
+        card = read_json(job.cache / "data" / job.data_keys[-1] / "card.json")
+    except KitaeError:  # the text that the key reads is missing: nothing has been prepared
+        return drawn
+    rows: int | None = card.get("train", {}).get("rows", drawn)
+    return rows
+
+
+def machine_of(job: Job, rented_as: Instance | None) -> Machine:
+    """The nodes that a resolved recipe asks for."""
+    processes = world_size(job.recipe)
+    if rented_as is None:
+        return here(processes)
+    nodes = -(-processes // rented_as.devices)
+    if nodes > 1 and not rented_as.efa:
+        raise RecipeError(
+            f"--instance {rented_as.name}: {processes} processes need {nodes} of it, and collectives between "
+            "machines need EFA, which it lacks; take fewer processes or another instance"
+        )
+    return rented(rented_as, nodes)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One line of a comparison: a plan, or why there is none."""
+
+    name: str
+    nodes: int
+    found: Estimate | None
+    problem: str | None = None
+
+
+def compare(
+    path: Path, overrides: Sequence[str], entries: Sequence[tuple[str, int]], rent: Rent
+) -> list[Candidate]:
+    """The same recipe on several kinds of nodes."""
+    lines = []
+    for name, nodes in entries:
+        one = trainable(name)
+        try:
+            job = open_plan(path, overrides, rented_as=one, nodes=nodes, report=_unsaid, cut_inside=True)
+            found = estimate_of(job, shape_of(job), machine_of(job, one), rent)
+            lines.append(Candidate(name, nodes, found))
+        except RecipeError as error:
+            lines.append(Candidate(name, nodes, None, str(error)))
+    return lines
+
+
+def _unsaid(line: str) -> None:
+    """Reports nothing: there would be a line for each machine."""
+
+
+def trainable(name: str) -> Instance:
+    """An instance that has accelerators. Raises `RecipeError`."""
+    found = instance(name)
+    if found.chip is None:
+        raise RecipeError(
+            f"--instance {name}: it has no accelerator; kitae catalog list shows those that have"
+        )
+    return found
+
+
+def with_price(rent: Rent, item: str, usd: Decimal) -> Rent:
+    """The same with one price given."""
+    return replace(rent, prices={**rent.prices, item: usd})

@@ -1,0 +1,109 @@
+"""`kitae plan` for machines of the catalogue: what it prints, refuses and does not import."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kitae.cli.main import main
+
+RECIPE = """\
+kitae: 1
+name: large
+model: {preset: llama3.1-8b}
+data:
+  tokenizer: {hub: nobody/has-this}
+  train: [{path: text}]
+  sequence_length: 8192
+training: {duration: 100 steps, global_batch_size: 1024, micro_batch_size: 1}
+parallel: {tensor_parallel_size: 32, sequence_parallel: true}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    path = tmp_path / "large.yaml"
+    path.write_text(RECIPE)
+    return str(path)
+
+
+def planned(capsys: pytest.CaptureFixture, *words: str) -> dict:
+    assert main(["plan", *words, "--json"]) == 0
+    found: dict = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_8b_fits_four_nodes_and_costs_what_the_hours_say(path: str, capsys: pytest.CaptureFixture):
+    found = planned(capsys, path, "--instance", "trn1.32xlarge", "--nodes", "4")
+    assert found["verdict"] == "fits"
+    assert (found["machine"]["nodes"], found["steps"]) == (4, 100)
+    assert found["tokens"] == 100 * 1024 * 8192
+    hours, cost = found["hours"], found["cost"]
+    assert hours["compile"] == pytest.approx(1 / 6)
+    by_hand = sum(round(4 * 21.50 * length, 2) for length in hours.values())
+    assert float(cost["usd"]) == pytest.approx(by_hand, abs=0.02)
+    low, high = found["phases"][0]["step_s_interval"]
+    assert low < found["phases"][0]["step_s"] < high
+    assert any("128,256 rows of the vocabulary" in line for line in found["assumptions"])
+
+
+def test_8b_does_not_fit_the_small_machine_and_says_what_would(path: str, capsys: pytest.CaptureFixture):
+    changes = ["--set", "parallel.tensor_parallel_size=1", "--set", "parallel.sequence_parallel=false"]
+    assert main(["plan", path, "--instance", "trn1.2xlarge", "--nodes", "1", *changes]) == 0
+    out = capsys.readouterr().out
+    assert "does not fit" in out.splitlines()[-1]
+    assert "would fit: --set parallel.tensor_parallel_size=16" in out
+    assert "--instance trn1.32xlarge" in out
+
+
+def test_the_tables_have_the_lines_of_the_bill(path: str, capsys: pytest.CaptureFixture):
+    words = ["--head", "r6a.12xlarge", "--price", "r6a.12xlarge=2.7216", "--fsx", "1200", "--nat"]
+    assert main(["plan", path, "--instance", "trn1.32xlarge", "--nodes", "4", *words]) == 0
+    out = capsys.readouterr().out
+    for text in ("at its fullest", "tensor_parallel", "fsx-scratch", "nat ", "a million tokens", "assumed:"):
+        assert text in out
+    assert out.splitlines()[-1].startswith("fits: ")
+
+
+def test_machines_are_compared_with_time_counted(path: str, capsys: pytest.CaptureFixture):
+    entries = "p4de.24xlarge:2,trn1.32xlarge:4,trn2.48xlarge:4,trn1.32xlarge:3"
+    assert main(["plan", path, "--compare", entries]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line for line in lines if " x " in line]
+    assert [row.split()[:4] for row in rows[:2]] == [
+        ["2", "x", "p4de.24xlarge", "8"],
+        ["4", "x", "trn1.32xlarge", "32"],
+    ]
+    assert "unknown" in rows[2]
+    assert "cannot run" in rows[3]
+    assert any("training.global_batch_size (1024)" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--instance", "trn1.32xlarge", "--nodes", "4", "--max-cost", "10"], "which is more than $10"),
+        (["--instance", "trn2.48xlarge", "--nodes", "4", "--max-cost", "10"], "a price is unknown"),
+        (["--instance", "trn1.2xlarge"], "collectives between machines need EFA"),
+        (["--instance", "r6a.12xlarge"], "it has no accelerator"),
+        (["--instance", "trn9"], "no instance is called 'trn9'"),
+        (["--compare", "trn1.32xlarge"], "is not NAME:NODES"),
+        (["--price", "3"], "is not ITEM=USD"),
+        (["--price", "x=-3"], "is not above 0"),
+        (["--price", "x=cheap"], "is no number of US dollars"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: list[str], message: str, path: str, capsys: pytest.CaptureFixture):
+    assert main(["plan", path, *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_plan_imports_no_torch(path: str):
+    code = "import sys; from kitae.cli.main import main; code = main(sys.argv[1:]); "
+    code += "sys.exit(code or 3 * ('torch' in sys.modules or 'transformers' in sys.modules))"
+    words = ["plan", path, "--instance", "trn1.32xlarge", "--nodes", "4"]
+    assert subprocess.run([sys.executable, "-c", code, *words], capture_output=True).returncode == 0
