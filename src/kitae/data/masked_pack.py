@@ -42,7 +42,7 @@ class MaskedMeta:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> MaskedMeta:
-        """Undo `to_json`; raises `TypeError`."""
+        """What the content of `masked.json` says; raises `TypeError`."""
         hiding = content.get("hiding")
         return cls(**{**content, "hiding": None if hiding is None else Hiding.from_json(hiding)})
 

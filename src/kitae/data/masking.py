@@ -11,7 +11,7 @@ B rows, S positions, P predictions.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -46,12 +46,8 @@ class Hiding:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Hiding:
-        """Undo `to_json`; raises `TypeError`."""
+        """As `masked.json` has it; raises `TypeError`."""
         return cls(**{**content, "special_ids": tuple(content["special_ids"])})
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
 
     @cached_property
     def _special(self) -> NDArray[np.bool_]:

@@ -1,6 +1,6 @@
 """Which sentences make a row: pairs of texts as in the BERT paper, or runs of sentences.
 
-Here are only places in a run of tokens; `masked_build` makes rows of them. S positions in a row, of which
+Here are only places in a run of tokens; `masked_split` makes rows of them. S positions in a row, of which
 [CLS] A [SEP] B [SEP] take 3 and [CLS] A [SEP] take 2.
 """
 
