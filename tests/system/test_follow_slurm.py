@@ -135,4 +135,4 @@ def test_the_rank_that_was_killed_is_the_first_failure(folder: Path, cluster: Sl
     assert ", rank 1, n2, data-parallel rank 1" in found.splitlines()[0]
     assert "on n2) was killed by SIGKILL (out of memory?)" in found
     kitae(folder, "cancel", "c", "--now")
-    assert seen(folder, "c")["state"] in ("stopped", "died", "failed")
+    assert seen(folder, "c")["state"] == "stopped"

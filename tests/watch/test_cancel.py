@@ -97,6 +97,18 @@ def test_a_job_that_is_queued_again_meanwhile_goes_as_well(tmp_path: Path):
     assert (last.state, last.why) == ("stopped", "stopped as asked")
 
 
+def test_a_job_that_is_ended_at_once_was_stopped_and_did_not_die(tmp_path: Path):
+    run = write_run(tmp_path, [attempt(job=2)], jobs=CHAIN)
+    recorded = Recorded()
+
+    def look_again() -> Status:
+        return status(run, train="CANCELLED")
+
+    last = cancel(status(run, train="RUNNING"), look_again, recorded.slurm, lambda line: None, at_once=True)
+    assert recorded.calls == ["scancel 2"]
+    assert (last.state, last.why) == ("stopped", "ended at once, as asked")
+
+
 def test_a_run_that_only_waited_says_that_it_was_cancelled(tmp_path: Path):
     """Slurm forgets jobs in minutes."""
     run = write_run(tmp_path, jobs=CHAIN)
@@ -106,7 +118,7 @@ def test_a_run_that_only_waited_says_that_it_was_cancelled(tmp_path: Path):
     cancel(waits, looks(gone), recorded.slurm, lambda line: None)
     assert recorded.calls == ["scancel 1 2 3"]
     last = status(run)
-    assert (last.state, last.why, last.node_count) == ("stopped", "cancelled while it waited", 1)
+    assert (last.state, last.why, last.node_count) == ("stopped", "cancelled while it waited", 0)
 
 
 def test_nobody_waits_who_does_not_want_to(tmp_path: Path):

@@ -141,23 +141,25 @@ def cancel(
 
     A job that is queued again meanwhile is cancelled as well.
     """
-    before, first = status.open_jobs, plan_of(status, at_once)
-    carry_out(first, slurm, at_once, tell)
+    before, plan = status, plan_of(status, at_once)
+    carry_out(plan, slurm, at_once, tell)
     if wait:
-        status = _wait(first, look, slurm, tell, at_once)
-    if before and all(map(waits, before)):
-        _note(status, "cancelled while it waited")
-    if first.pid is not None and at_once:
-        _close(status, "ended at once, as asked")
+        _wait(plan, look, slurm, tell, at_once)
+    after = look()
+    waited = before.open_jobs and all(map(waits, before.open_jobs))
+    if waited and len(after.facts.attempts) == len(before.facts.attempts):
+        _note(after, "cancelled while it waited")
+    if at_once and after.state == "died":
+        _close(after, "ended at once, as asked")
     return look()
 
 
-def _wait(done: Plan, look: Callable[[], Status], slurm: Slurm, tell: Tell, at_once: bool) -> Status:
+def _wait(done: Plan, look: Callable[[], Status], slurm: Slurm, tell: Tell, at_once: bool) -> None:
     """Until the run has ended."""
     begun, tell_at = time.monotonic(), TELL_S
     for status in _looks(look):
         if not status.active:
-            return status
+            return
         waited = time.monotonic() - begun
         if status.state == "silent" and waited > SILENT_S:
             raise KitaeError(f"{status.name} does not answer: {status.why}")
@@ -171,7 +173,6 @@ def _wait(done: Plan, look: Callable[[], Status], slurm: Slurm, tell: Tell, at_o
         if waited > tell_at:
             tell_at += TELL_S
             tell(f"{status.name} has not ended yet; kitae cancel --now ends it without a save")
-    raise AssertionError("looking never ends")
 
 
 def _looks(look: Callable[[], Status]) -> Iterator[Status]:
@@ -183,9 +184,6 @@ def _looks(look: Callable[[], Status]) -> Iterator[Status]:
 
 def _note(status: Status, why: str) -> None:
     """Say in `run.json` that jobs went that had begun nothing: Slurm forgets them in minutes."""
-    newest = status.facts.newest or {}
-    if newest.get("outcome") == "running":
-        return
     ended = {"ended": now(), "outcome": "stopped", "why": why}
     record: dict[str, object] = {"started": now(), "pid": None, "nodes": [], **ended}
     folder = RunFolder(status.facts.path)
@@ -198,7 +196,7 @@ def _close(status: Status, why: str) -> None:
     """Say in `run.json` how an attempt ended that could not say it itself."""
     folder = RunFolder(status.facts.path)
     last = folder.state["attempts"][-1]
-    if last["outcome"] == "running" and life_of(last) == "gone":
+    if last["outcome"] == "running":
         with folder.held():
             last.update(outcome="stopped", ended=now(), why=why)
             folder.write()

@@ -116,4 +116,5 @@ def _nodes(attempt: Attempt | None) -> list[str]:
     """Names of the nodes of an attempt; of one outside a cluster, its machine."""
     if attempt is None:
         return []
-    return list(attempt.get("nodes") or [attempt.get("host") or "this machine"])
+    nodes = attempt.get("nodes")
+    return [attempt.get("host") or "this machine"] if nodes is None else list(nodes)
