@@ -10,7 +10,7 @@ import pytest
 from job_case import kitae, recipe_values, write_case
 
 import kitae as kitae_package
-from kitae.errors import RecipeError, TrainingError
+from kitae.errors import ClusterError, RecipeError, TrainingError
 from kitae.launch.ssh import following, link
 from kitae.launch.ssh.remote import is_remote, read_remote
 from kitae.recipe.load import load_recipe
@@ -132,18 +132,28 @@ def test_only_what_is_new_is_fetched_and_a_drop_loses_nothing(node, fetched, rsy
     if not rsync:
         monkeypatch.setattr(following.shutil, "which", lambda name: None)
     (run / "export").mkdir()
-    (run / "export/of-an-older-one.bin").touch()
+    (run / "export/model-00002-of-00002.safetensors").touch()
     node.plan("", "cut 8" if rsync else "cut 8000")
     told = []
     assert following.fetch(run, told.append) == 3
     assert "the connection dropped" in told[1]
     for path in far.rglob("*.*"):
         assert (run / path.relative_to(far)).read_bytes() == path.read_bytes()
-    assert not (run / "export/of-an-older-one.bin").exists()
+    assert not (run / "export/model-00002-of-00002.safetensors").exists()
     with (far / "metrics.jsonl").open("ab") as file:
         file.write(b"more\n")
     assert following.fetch(run, told.append) == 1
     assert (run / "metrics.jsonl").read_bytes() == (far / "metrics.jsonl").read_bytes()
+
+
+def test_a_head_node_cannot_write_outside_of_the_run(node, fetched, monkeypatch):
+    run, _ = fetched
+    for name in ("../../.profile", "/etc/passwd"):
+        answer = {"files": [[name, 1, 1]]}
+        monkeypatch.setattr(link.Head, "ask", lambda self, verb, answer=answer, **request: answer)
+        with pytest.raises(ClusterError, match="head names a file outside of the run"):
+            following.fetch(run, lambda line: None)
+    assert [one.name for one in run.iterdir()] == ["remote.json"]
 
 
 def test_any_verb_runs_there(node, fetched, capfdbinary):

@@ -68,6 +68,19 @@ def test_a_host_is_no_option(host):
         Link(host)
 
 
+def test_options_that_cannot_be_read(monkeypatch):
+    monkeypatch.setenv("KITAE_SSH_OPTIONS", "-F 'a b")
+    with pytest.raises(RecipeError, match=r"KITAE_SSH_OPTIONS: .* mend the quotes"):
+        Link("head").shell("true")
+
+
+def test_a_head_node_that_says_nothing_is_asked_again(node, head, waited, monkeypatch):
+    answers = iter([[], [{"exist": ["/"]}]])
+    monkeypatch.setattr(Head, "answers", lambda self, verb, content=b"", **request: iter(next(answers)))
+    assert head.ask("exists", paths=["/"]) == {"exist": ["/"]}
+    assert waited == [1]
+
+
 def test_without_ssh_one_is_told_what_to_install(node, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="there is no program ssh here; install OpenSSH's client"):

@@ -8,7 +8,9 @@ import shutil
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from kitae.errors import ClusterError
 from kitae.launch.ssh.link import DroppedError, Head, Link, waits
 from kitae.launch.ssh.remote import Remote, read_remote
 from kitae.launch.ssh.submission import failed
@@ -20,6 +22,7 @@ from kitae.storage.files import aside_name
 Report = Callable[[str], None]
 
 _POSITIONS = "followed.json"
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
 
 
 def head_of(remote: Remote, report: Report) -> Head:
@@ -86,7 +89,7 @@ def fetch(run: Path, report: Report, *, checkpoint: bool = False) -> int:
     remote = read_remote(run)
     head = head_of(remote, report)
     place = f"runs/{remote.name}"
-    listed = head.ask("listing", run=place, checkpoint=checkpoint)["files"]
+    listed = _checked(head.ask("listing", run=place, checkpoint=checkpoint)["files"], remote.host)
     pauses = waits()
     new = _new(run, listed)
     count = len(new)
@@ -102,6 +105,14 @@ def fetch(run: Path, report: Report, *, checkpoint: bool = False) -> int:
             new = _new(run, listed)
     _remove_others(run / "export", {name for name, _, _ in listed}, run)
     return count
+
+
+def _checked(listed: Sequence[Sequence[Any]], host: str) -> list[tuple[str, int, int]]:
+    """Files that lie below the run's folder. Raises `ClusterError` for a name that leads out of it."""
+    for name, *_ in listed:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ClusterError(f"{host} names a file outside of the run: {name}; nothing was fetched")
+    return [(str(name), int(size), int(seconds)) for name, size, seconds in listed]
 
 
 def _new(run: Path, listed: Sequence[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
@@ -129,7 +140,7 @@ def _by_tar(head: Head, place: str, run: Path, names: Sequence[str]) -> None:
                 break
         try:
             with tarfile.open(mode="r|", fileobj=output) as archive:
-                for member in archive:
+                for member in (one for one in archive if one.name in names):
                     _take(archive, member, run / member.name)
         except tarfile.ReadError as error:
             raise DroppedError(f"the stream ended early: {error}") from None
@@ -150,7 +161,7 @@ def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None
 
 
 def _remove_others(folder: Path, listed: set[str], run: Path) -> None:
-    """Of an export that was made anew, remove what the new one no longer has."""
+    """Of an export that was made anew, remove weights that the new one no longer has."""
     for path in folder.rglob("*") if any(name.startswith("export/") for name in listed) else ():
-        if path.is_file() and path.relative_to(run).as_posix() not in listed:
+        if path.name.endswith(_WEIGHTS) and path.relative_to(run).as_posix() not in listed:
             path.unlink()

@@ -91,7 +91,7 @@ class Link:
     @cached_property
     def ssh(self) -> list[str]:
         """Words of ssh, without the host."""
-        words = ["ssh", *shlex.split(os.environ.get(OPTIONS, ""))]
+        words = ["ssh", *_own_words()]
         options = {
             "StrictHostKeyChecking": "yes",
             "ConnectTimeout": _CONNECT_S,
@@ -159,12 +159,18 @@ class Head:
         end = self.link.now() + _PATIENCE_S
         for pause in waits():
             try:
-                return list(self.answers(verb, content, **request))[-1]
+                return self._last(self.answers(verb, content, **request))
             except DroppedError as drop:
                 if self.link.now() > end:
                     raise self.link.unreachable(str(drop)) from None
                 self.tell(drop, pause)
         raise AssertionError
+
+    def _last(self, answers: Iterator[Answer]) -> Answer:
+        found = list(answers)
+        if not found:
+            raise DroppedError("no answer")
+        return found[-1]
 
     def follow(self, position: Callable[[], Request], verb: str, **request: Any) -> Iterator[Answer]:
         """All answers, over as many connections as it takes; `position` says where the next one goes on."""
@@ -252,13 +258,23 @@ class Head:
                     out.flush()
                 elif (answer := _answer(block)) is not None:
                     begun = "follows" in answer
+        except BaseException:
+            process.terminate()
+            raise
         finally:
             process.stdout.close()
-            process.terminate()
         code = process.wait()
-        if code in (_DROPPED, -15):
+        if code < 0 or code == _DROPPED:
             raise ClusterError(f"the connection to {self.link.host} dropped; the run goes on: ask again")
         return code
+
+
+def _own_words() -> list[str]:
+    text = os.environ.get(OPTIONS, "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise RecipeError(f"{OPTIONS}: {text!r} cannot be read ({error}); mend the quotes") from None
 
 
 def _answer(line: bytes) -> Answer | None:
