@@ -34,6 +34,11 @@ def test_a_few_slow_steps_are_no_slow_rank():
     assert [one.rank for one in slow_ranks(times)] == [2]
 
 
+def test_short_steps_are_no_measure():
+    tiny = [[seconds / 100 for seconds in step] for step in steps(WINDOW, 2, slow=1, factor=3)]
+    assert slow_ranks(tiny) == []
+
+
 def test_nothing_can_be_said_of_one_rank_or_of_no_step():
     assert slow_ranks([]) == []
     assert slow_ranks(steps(40, 1, slow=0)) == []

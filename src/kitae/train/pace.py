@@ -17,6 +17,8 @@ from kitae.parallel.mesh import Mesh
 
 SLOWER = 1.3
 """How many times as long as the others a rank has to compute to be called slow."""
+NOTICED_S = 0.05
+"""And by how much: in shorter steps a busy core makes such differences by chance."""
 WINDOW, ENOUGH = 20, 10
 """In how many of how many steps."""
 EVERY = 10
@@ -43,7 +45,8 @@ def slow_ranks(seconds: Sequence[Sequence[float]]) -> list[Slow]:
     for rank in range(len(last[0]) if last else 0):
         own = [step[rank] for step in last]
         others = [median([*step[:rank], *step[rank + 1 :]] or [step[rank]]) for step in last]
-        slower = sum(one > SLOWER * other for one, other in zip(own, others, strict=True))
+        pairs = zip(own, others, strict=True)
+        slower = sum(one > SLOWER * other and one - other > NOTICED_S for one, other in pairs)
         if slower >= ENOUGH:
             found.append(Slow(rank, median(own) / median(others)))
     return sorted(found, key=lambda one: -one.ratio)
