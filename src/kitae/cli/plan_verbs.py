@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +14,7 @@ import typer
 from kitae.cli.recipe_verbs import SetOption
 
 if TYPE_CHECKING:
+    from kitae.plan.estimate import Estimate
     from kitae.plan.money import Rent
 
 RunArgument = Annotated[
@@ -46,30 +49,30 @@ def plan(
     max_cost: Annotated[
         str | None, typer.Option(metavar="USD", help="Fail when it is planned to cost more.")
     ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Fail when it may not end by then, started now.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say whether a training fits, how long it takes and what it costs, before anything is started."""
-    from kitae.plan.money import refuse_above
-
-    rent, limit = (
-        _rent(price, head, fsx, ebs, nat),
-        None if max_cost is None else _usd("--max-cost", max_cost),
-    )
+    rent = _rent(price, head, fsx, ebs, nat)
+    limits = _limits(max_cost, until)
+    if instance is None:
+        _refuse_lonely({"--nodes": nodes, "--max-cost": max_cost, "--until": until})
     if compare is not None:
         _compare(recipe, changes, compare, rent, as_json)
     elif instance is not None:
-        found = _rented(recipe, changes, instance, nodes, rent, as_json)
-        refuse_above(found, limit)
+        limits(_rented(recipe, changes, instance, nodes, rent, as_json))
     else:
         _here(recipe, changes, as_json)
 
 
 def _here(recipe: Path, changes: list[str], as_json: bool) -> None:
     from kitae.cli.plan_tables import show
-    from kitae.cli.run_verbs import _refuse_launcher
+    from kitae.cli.run_verbs import refuse_launcher
     from kitae.stages.planning import plan_here
 
-    _refuse_launcher()
+    refuse_launcher()
     facts, found = plan_here(recipe, changes, report=(lambda line: None) if as_json else print)
     if as_json:
         print(json.dumps(facts, indent=2))
@@ -79,8 +82,8 @@ def _here(recipe: Path, changes: list[str], as_json: bool) -> None:
 
 def _rented(
     recipe: Path, changes: list[str], name: str, nodes: int | None, rent: Rent, as_json: bool
-) -> Decimal | None:
-    """Show the plan; what it costs."""
+) -> Estimate:
+    """Show the plan."""
     from kitae.cli.plan_tables import show
     from kitae.plan.estimate import as_json as facts_of
     from kitae.stages.estimating import estimate_of, machine_of, open_plan, shape_of, trainable
@@ -95,7 +98,30 @@ def _rented(
         print(json.dumps({**facts, "assumptions": [*notes, *facts["assumptions"]]}, indent=2))
     else:
         show(found, *([shape.note] if shape.note else []))
-    return found.bill.total if found.bill is not None else None
+    return found
+
+
+def _limits(max_cost: str | None, until: str | None) -> Callable[[Estimate], None]:
+    """What raises `RecipeError` for a plan that costs more, or ends later, than it may."""
+    from kitae.plan.money import refuse_above
+    from kitae.plan.window import moment, refuse_after
+
+    most = None if max_cost is None else _usd("--max-cost", max_cost)
+    end = None if until is None else moment(until)
+
+    def check(found: Estimate) -> None:
+        refuse_above(found.bill.total if found.bill is not None else None, most)
+        refuse_after(found, end, datetime.now(timezone.utc))
+
+    return check
+
+
+def _refuse_lonely(given: dict[str, object]) -> None:
+    from kitae.errors import RecipeError
+
+    for option, value in given.items():
+        if value is not None:
+            raise RecipeError(f"{option}: it needs --instance, the machine that it is about")
 
 
 def _compare(recipe: Path, changes: list[str], text: str, rent: Rent, as_json: bool) -> None:

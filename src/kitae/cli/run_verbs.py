@@ -123,7 +123,7 @@ def run_here(recipe: Path, changes: list[str], last: str) -> None:
 def _run_stages(recipe: Path, changes: list[str], last: str, start_over: bool) -> Job:
     from kitae.stages.pipeline import run_stages
 
-    _refuse_launcher()
+    refuse_launcher()
     job = _open(recipe, changes)
     if start_over:
         job = _set_aside(job, recipe, changes)
@@ -131,7 +131,7 @@ def _run_stages(recipe: Path, changes: list[str], last: str, start_over: bool) -
     return job
 
 
-def _refuse_launcher() -> None:
+def refuse_launcher() -> None:
     """Raise `RecipeError` in a process of torchrun: all would do the same work in the same folder."""
     from kitae.errors import RecipeError
 

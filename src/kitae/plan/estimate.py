@@ -225,6 +225,7 @@ def _memory(verdict: Verdict) -> dict[str, Any]:
         "kept_activations": memory.kept,
         "loss": memory.loss,
         "backward": memory.backward,
+        "embedding": memory.embedding,
         "update": memory.update,
         "buckets": memory.buckets,
         "peak": memory.peak,

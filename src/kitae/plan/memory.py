@@ -2,7 +2,8 @@
 
 State is exact, from the layout table. The rest is the larger of two moments of a micro-batch, while all
 layers keep what they need: when the loss is computed, or in the backward pass of the last layer. With one
-micro-batch in an update the gradients come into being while activations go.
+micro-batch in an update the gradients come into being while activations go. Where little is kept, two later
+moments are the fullest: when the embedding's gradient arrives, or the optimizer's.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Memory:
     """Hidden states at the loss, the logits of a chunk, and their gradients."""
     backward: int
     """What the backward pass of one layer needs beside what is kept."""
+    embedding: int
+    """The embedding's gradient when it arrives, beside the sum that it is added to."""
     update: int
     """What the optimizer needs beside the state."""
     buckets: int
@@ -49,7 +52,9 @@ class Memory:
         """All at the fullest moment."""
         total = sum(self.state.values())
         before = 0 if self.gradients_before else self.state["gradients"]
-        return max(total - before + self.activations, total + self.buckets + self.update)
+        return max(
+            total - before + self.activations, total + self.embedding, total + self.buckets + self.update
+        )
 
     @property
     def extra(self) -> int:
@@ -70,6 +75,7 @@ def memory_of(work: Work) -> Memory:
         kept=layers + kind.shared(work),
         loss=kind.ends(work) + _loss(work),
         backward=again + kind.backward_of_layer(work) + weight,
+        embedding=_embedding(work),
         update=_update(work, max(prod(one.shape) for one in own)),
         buckets=_buckets(work),
         gradients_before=work.micro_batches > 1,
@@ -97,9 +103,21 @@ def _loss(work: Work) -> int:
     return logits + _head_gradient(work) + work.targets * hidden * work.hidden_bytes
 
 
+def _embedding(work: Work) -> int:
+    """It comes whole, in the dtype of the weights; a head that is the embedding has sent its own before."""
+    elements, heads = (
+        work.vocabulary * work.config.hidden_size,
+        work.tied and work.objective != "classification",
+    )
+    arriving = elements * work.hidden_bytes * (1 + heads)
+    if work.micro_batches > 1:  # to be added to an fp32 sum, bf16 is turned into it
+        return arriving + (elements * FP32 if work.hidden_bytes < FP32 else 0)
+    return arriving - (elements * FP32 if work.hidden_bytes == FP32 else 0)
+
+
 def _update(work: Work, largest: int) -> int:
-    """fp32 copies of the largest parameter: rounding by chance has one, LAMB its direction."""
-    copies = (work.precision == "bf16-sr") * 3 + (work.optimizer == "lamb") * 2
+    """fp32 copies of the largest parameter: rounding by chance has one, LAMB its direction and another."""
+    copies = (work.precision == "bf16-sr") + (work.optimizer == "lamb") * 2
     return copies * largest * FP32
 
 

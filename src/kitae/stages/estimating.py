@@ -75,7 +75,7 @@ def _snapshot(source: ModelConfig | TokenizerConfig) -> Path | None:
                 source.hub or "", revision=source.revision, local_files_only=True
             )
         )
-    except Exception:  # the library has many kinds of not being there
+    except (OSError, ValueError):  # not there, or no id
         return None
 
 
