@@ -46,6 +46,8 @@ FAMILIES: dict[str, tuple[type[PretrainedConfig], dict[str, object]]] = {
     "qwen2": (Qwen2Config, {}),
     "qwen3": (Qwen3Config, {"head_dim": 16}),
 }
+OLDER_ROPE = {"rope_theta": 500000.0, "rope_scaling": dict(LLAMA3_ROPE)}
+"""What transformers before 5 reads of llama3's settings (a copy, for version 5 changes what it is given)."""
 PROMPTS = [[1, 2, 3], [98, 0, 5, 5, 5, 7, 9, 11], [42]]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from convert_case import HF, converted, left_in, quick, with_tokenizer
 from gguf_case import write_gguf
-from hf_case import PROMPTS, all_tensors, as_bin, assert_same, edit_json, hf_folder, rewrite
+from hf_case import OLDER_ROPE, PROMPTS, all_tensors, as_bin, assert_same, edit_json, hf_folder, rewrite
 from nxd_case import FIXTURE
 from safetensors.torch import load_file
 from tiny_decoders import rope_of
@@ -43,7 +43,7 @@ def test_the_result_is_a_complete_folder(tmp_path, folder):
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     result = quick(folder, tmp_path / "out", to="hf", dtype="bf16")
     config, before = (json.loads((one / "config.json").read_text()) for one in (result, folder))
-    assert config == {**before, "dtype": "bfloat16"}
+    assert config == {**OLDER_ROPE, **before, "dtype": "bfloat16"}
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert config["own_key"] == {"a": 1}
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):

@@ -86,6 +86,18 @@ def test_config_tells_the_truth_and_keeps_the_rest(tmp_path: Path) -> None:
     assert config == {**CONFIG, "dtype": "float32", "tie_word_embeddings": False}
 
 
+def test_rope_that_only_transformers_5_reads_is_written_in_both_spellings(tmp_path: Path) -> None:
+    """Version 4 takes theta 10000 without a word where it finds none."""
+    new = {"rope_parameters": {"rope_theta": 5e5, "rope_type": "linear", "factor": 4.0}}
+    older = {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+    info = {"a": TensorInfo((1,), torch.float32)}
+    found = hf_sink.true_config(new, info)
+    assert found == {**new, **older, "dtype": "float32", "tie_word_embeddings": True}
+    default = {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}}
+    for told in (default, older, {**new, **older}):
+        assert {"dtype", "tie_word_embeddings", *told} == hf_sink.true_config(told, info).keys()
+
+
 def test_tied_head_is_not_written_and_old_key_of_dtype_is_kept(tmp_path: Path) -> None:
     tensors = {name: t.to(torch.bfloat16) for name, t in TENSORS.items() if name != "lm_head.weight"}
     folder = write(tmp_path / "out", tensors, config={"torch_dtype": "x"})

@@ -15,6 +15,7 @@ from kitae.checkpoint.coverage import Coverage
 from kitae.checkpoint.pipe import ScopedSink, TensorInfo
 from kitae.checkpoint.replace import FolderReplacement, Making
 from kitae.checkpoint.safetensors_writer import SafetensorsWriter
+from kitae.model.rope_config import RopeConfig
 from kitae.parallel.layout import Box
 from kitae.storage.disk import storage_errors
 
@@ -137,10 +138,26 @@ def plan_shards(tensors: Mapping[str, TensorInfo], max_shard_bytes: int) -> dict
 
 
 def true_config(config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:
-    """The config with dtype and tied head as the tensors are; every other key is kept as it is."""
+    """The config with dtype and tied head as the tensors are; every other key is kept as it is.
+
+    Rotary settings that only transformers 5 reads are given in the older spelling as well: 4 would take its
+    default without a word.
+    """
     sizes: dict[torch.dtype, int] = {}
     for info in tensors.values():
         sizes[info.dtype] = sizes.get(info.dtype, 0) + info.nbytes
     dtype = str(max(sizes, key=sizes.__getitem__)).removeprefix("torch.")
     keys = [key for key in ("dtype", "torch_dtype") if key in config] or ["dtype"]
-    return {**config, **dict.fromkeys(keys, dtype), "tie_word_embeddings": HEAD not in tensors}
+    return {
+        **config,
+        **_older_rope(config),
+        **dict.fromkeys(keys, dtype),
+        "tie_word_embeddings": HEAD not in tensors,
+    }
+
+
+def _older_rope(config: Mapping[str, Any]) -> dict[str, Any]:
+    if not config.get("rope_parameters") or config.get("rope_theta") or config.get("rope_scaling"):
+        return {}
+    rope = RopeConfig.from_hf(config, config.get("max_position_embeddings", 0))
+    return {} if rope == RopeConfig() else rope.to_hf()
