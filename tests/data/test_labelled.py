@@ -265,6 +265,14 @@ def test_a_class_without_texts_is_said(go, write_records):
     assert "the class good has no text in train" in made.card["warnings"]
 
 
+def test_many_classes_without_texts_are_one_warning(go, write_records):
+    write_records(items=[record for record in records(50) if record["stars"] < 3])
+    labels = {"values": {str(n + 1): n for n in range(20)}, "names": None}
+    (warning,) = (one for one in go(config(labels=labels)).card["warnings"] if "no text" in one)
+    first = ", ".join(f"LABEL_{n}" for n in range(2, 12))
+    assert warning == f"18 classes have no text in train: {first}, .."
+
+
 def test_texts_of_one_class_teach_nothing(go, write_records):
     write_records(items=[record for record in records(50) if record["stars"] != 5])
     with pytest.raises(

@@ -235,3 +235,26 @@ def test_a_proof_without_mecab_says_what_to_install(job, tmp_path, capsys, monke
     monkeypatch.setitem(sys.modules, "fugashi", None)
     assert kitae("prove", path) == 3
     assert "package fugashi), which is not installed; pip install 'kitae[ja]'" in capsys.readouterr().err
+
+
+def test_an_optimizer_of_other_heads_is_refused(job, tmp_path, capsys):
+    job()
+    run(capsys, "train", tmp_path / "recipe.yaml")
+    model = {"run": "runs/tiny", "with_optimizer": True}
+    data = data_of(tokenizer={"folder": "model"})
+    assert kitae("run", recipe(tmp_path, **MASKED, name="other", model=model, data=data)) == 2
+    said = capsys.readouterr().err
+    assert "model.with_optimizer: " in said
+    assert (
+        "is of a BertForSequenceClassification of 2 classes, and a BertForPreTraining is to be trained"
+        in said
+    )
+
+
+def test_classes_under_other_names_are_said(job, tmp_path):
+    """A classifier to start from keeps its head, whatever its classes are called now."""
+    write_classifier(tmp_path / "model")
+    names = {"values": {"negative": 0, "positive": 1}, "names": ["bad", "positive"]}
+    (note,) = find_start(job(data=data_of(labels=names))).notes
+    assert note == "the classifier goes on with its classes under other names: negative as bad"
+    assert find_start(job(data=data_of(labels={"values": names["values"], "names": list(WORDS)}))).notes == ()

@@ -9,6 +9,8 @@ import numpy as np
 from kitae.data.labelled_encode import COUNTS
 from kitae.data.labelled_pack import Chosen
 
+SHOWN = 10
+"""Classes that a warning names."""
 MANY_UNKNOWN = 0.05
 """Share of unknown tokens above which the vocabulary hardly belongs to the text."""
 
@@ -35,12 +37,10 @@ def split_counts(chosen: Chosen, names: list[str], sequence_length: int) -> dict
 
 def doubts(names: list[str], splits: dict[str, dict[str, Any]]) -> list[str]:
     """What the counts of the splits give reason to doubt."""
-    found = [
-        f"the class {name} has no text in {split}"
-        for split, counts in splits.items()
-        for name in names
-        if not counts["labels"][name]
-    ]
+    found = []
+    for split, counts in splits.items():
+        if absent := [name for name in names if not counts["labels"][name]]:
+            found.append(_absent(absent, split))
     for split, counts in splits.items():
         share = counts["unknown_tokens"] / max(1, counts["tokens"])
         if share > MANY_UNKNOWN:
@@ -53,3 +53,10 @@ def doubts(names: list[str], splits: dict[str, dict[str, Any]]) -> list[str]:
                 f"special tokens stand {counts['special_tokens_in_text']} times inside the texts of {split}"
             )
     return found
+
+
+def _absent(names: list[str], split: str) -> str:
+    if len(names) == 1:
+        return f"the class {names[0]} has no text in {split}"
+    more = ", .." if len(names) > SHOWN else ""
+    return f"{len(names)} classes have no text in {split}: {', '.join(names[:SHOWN])}{more}"

@@ -75,6 +75,20 @@ def check_answers(
             )
 
 
+def renamed_classes(config: Mapping[str, Any], target: Mapping[str, Any]) -> str | None:
+    """What to say where the classes of `config` go on as those of `target`, under other names; else None."""
+    old, new = parse_config(config), parse_config(target)
+    if not (isinstance(old, EncoderConfig) and isinstance(new, EncoderConfig)):
+        return None
+    if {old.head, new.head} != {"classification"} or old.num_labels != new.num_labels:
+        return None
+    names = [label_names(one, old.num_labels) for one in (config, target)]
+    if names[0] == names[1]:
+        return None
+    shown = ", ".join(f"{before} as {after}" for before, after in zip(*names, strict=True) if before != after)
+    return f"the classifier goes on with its classes under other names: {shown}"
+
+
 def label_names(config: Mapping[str, Any], count: int) -> tuple[str, ...]:
     """Names of the labels by number, as config.json has them."""
     names = config.get("id2label") or {}

@@ -77,7 +77,7 @@ class PhaseConfig(Section):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
-    """Name of the phase in results and metrics."""
+    """Name of the phase in results and file names: up to 40 letters, digits, dots, dashes and underscores."""
     data: PhaseData = PhaseData()
     """Its text."""
     optimizer: PhaseOptimizer = PhaseOptimizer()

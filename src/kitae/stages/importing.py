@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kitae.catalog import named_model
+from kitae.errors import RecipeError
 from kitae.recipe.model_shape import hf_config_of
 from kitae.stages.files import key_of, read_json
 from kitae.stages.heads import proof_prompts, target_identity, target_of, words_of
@@ -143,9 +144,18 @@ def _folder_start(job: Job, folder: Path) -> Start:
         model = open_model(folder)
         target_of(job, model.config)
         return _model_start(model)
-    target = target_of(job, read_config(folder / "config.json"))
+    config = read_config(folder / "config.json")
+    target = target_of(job, config)
     source = HfSource(folder)
-    return _model_start(adapted_model(folder, target, source, seed=job.recipe.seed, notes=source.notes))
+    notes = (*source.notes, *_of_classes(config, target))
+    return _model_start(adapted_model(folder, target, source, seed=job.recipe.seed, notes=notes))
+
+
+def _of_classes(config: Mapping[str, Any], target: Mapping[str, Any]) -> tuple[str, ...]:
+    from kitae.model.targets import renamed_classes
+
+    said = renamed_classes(config, target)
+    return () if said is None else (said,)
 
 
 def _model_start(model: ModelFolder) -> Start:
@@ -173,13 +183,25 @@ def _run_start(job: Job, path: Path) -> Start:
     if job.recipe.objective == "causal-lm":
         tied = HEAD not in checkpoint.source("weights").tensors()
         return Start(target, tied, "float32", lambda: open_checkpoint(path).source("weights"))
-    model = adapted_model(path, target, checkpoint.source("weights"), seed=job.recipe.seed)
+    if job.recipe.model.with_optimizer and _heads(target) != _heads(checkpoint.config):
+        raise RecipeError(
+            f"model.with_optimizer: {path} is of a {_heads(checkpoint.config)}, and a {_heads(target)} is "
+            "to be trained, of whose heads its optimizer knows nothing; take with_optimizer out"
+        )
+    notes = _of_classes(checkpoint.config, target)
+    model = adapted_model(path, target, checkpoint.source("weights"), seed=job.recipe.seed, notes=notes)
 
     def weights() -> TensorSource:
         source = open_checkpoint(path).source("weights")
         return Selection(adapted_model(path, target, source, seed=job.recipe.seed).source, model.names)
 
     return Start(target, model.tied, "float32", weights, notes=model.notes)
+
+
+def _heads(config: Mapping[str, Any]) -> str:
+    """Class of a model and, of a classifier, its number of classes."""
+    classes = f" of {len(config['id2label'])} classes" if config.get("id2label") else ""
+    return ", ".join(config.get("architectures") or ["BertModel"]) + classes
 
 
 def _random_start(job: Job) -> Start:
