@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from measured_update import measured_peak, work_for
 
 from kitae import catalog
+from kitae.plan import decoder_memory
 from kitae.plan.memory import memory_of
 
 DECODER = dict(catalog.preset("llama-tiny").config)
@@ -39,3 +42,46 @@ def test_the_peak_is_within_a_tenth_of_what_was_allocated(name: str):
     config, training = SHAPES[name]
     work = work_for(config, **training)
     assert memory_of(work).peak == pytest.approx(measured_peak(work), rel=0.1)
+
+
+UNITS = {
+    ("none", 1, False): 14.7,
+    ("none", 2, False): 9.3,
+    ("none", 2, True): 7.3,
+    ("none", 4, False): 7.0,
+    ("none", 4, True): 4.0,
+    ("selective", 1, False): 10.0,
+    ("selective", 2, False): 6.0,
+    ("selective", 2, True): 5.0,
+    ("selective", 4, False): 4.3,
+    ("selective", 4, True): 2.8,
+    ("full", 1, False): 1.0,
+    ("full", 2, False): 1.0,
+    ("full", 2, True): 0.5,
+    ("full", 4, False): 1.0,
+    ("full", 4, True): 0.25,
+}
+"""What docs/parallel.md says was measured, in units of one hidden state of all tokens."""
+
+
+@pytest.mark.parametrize(("recompute", "size", "sequence"), UNITS)
+def test_a_cut_layer_keeps_what_was_measured(recompute: str, size: int, sequence: bool):
+    config = catalog.preset("llama-135m").config
+    shape = {**config, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 72}
+    whole = work_for(shape, length=256, global_batch_size=2, micro_batch_size=2)
+    work = replace(whole, tensor_parallel=size, sequence_parallel=sequence)
+    kept = decoder_memory.kept_by_layer(work, recompute) / (512 * 576 * 4)
+    assert kept == pytest.approx(UNITS[recompute, size, sequence], rel=0.06)
+
+
+@pytest.mark.parametrize("zero1", [False, True])
+def test_state_and_buckets_of_copies(zero1: bool):
+    """Two copies: half the moments with ZeRO-1; three buckets each way, of all there is at the most."""
+    alone = work_for(DECODER, **BATCH)
+    both = replace(alone, data_parallel=2, zero1=zero1)
+    one, two = memory_of(alone), memory_of(both)
+    assert one.buckets == 0
+    assert two.buckets == 2 * 3 * min(both.bucket_bytes, two.state["gradients"])
+    assert two.state["gradients"] == one.state["gradients"]
+    share = two.state["optimizer"] / one.state["optimizer"]
+    assert share == pytest.approx(0.5 if zero1 else 1.0, rel=0.01)
