@@ -96,7 +96,9 @@ class Run:
         try:
             self.cluster.wait_for(or_failed, what, JOB_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.log}") from None
+            log = self.log
+            self.cluster.run("scancel", "--quiet", str(self.number))  # others need the nodes
+            raise AssertionError(f"{error}\n{log}") from None
 
     def wait_for_step(self, step: int) -> None:
         self.wait(lambda: steps(self.path)[-1:] >= [step], f"step {step}")
@@ -114,8 +116,9 @@ class Run:
             with suppress(psutil.Error):
                 if "kitae.launch.worker" in " ".join(process.info["cmdline"] or ()):
                     environment = process.environ()
-                    mine = environment.get("SLURM_JOB_ID") == str(self.number)
-                    if mine and environment.get("SLURMD_NODENAME") == node:
+                    wanted = {"SLURM_JOB_ID": str(self.number), "SLURMD_NODENAME": node}
+                    wanted |= {"SLURM_CONF": self.cluster.environment["SLURM_CONF"]}  # others may be up
+                    if wanted.items() <= environment.items():
                         found.append(process)
         return found
 

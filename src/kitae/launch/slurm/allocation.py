@@ -13,7 +13,7 @@ from kitae.launch.slurm.commands import Slurm
 if TYPE_CHECKING:
     from kitae.stages.job import Machines
 
-_WAIT_S = 120
+_WAIT_S = 45
 """How long srun waits for the other nodes once the first has ended."""
 
 
