@@ -70,25 +70,33 @@ def test_from_one_cut_to_another(tmp_path):
     assert any(line.startswith("kv-multiplier 1: 2 KV heads on 2 ranks") for line in said)
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kv=st.sampled_from([1, 2, 4]),
     group=st.sampled_from([1, 2, 4]),
-    tp=st.sampled_from([1, 2, 4]),
-    pp=st.integers(1, 2),
+    tp=st.sampled_from([1, 2, 3, 4, 8]),
+    pp=st.integers(1, 3),
+    multiplier=st.sampled_from([None, None, 1, 2, 4]),
     order=st.sampled_from(["trn1", "trn2"]),
     fused=st.booleans(),
     xser=st.booleans(),
     tied=st.booleans(),
 )
-def test_any_cut_that_is_allowed(tmp_path_factory, kv, group, tp, pp, order, fused, xser, tied):
+def test_any_cut_that_is_allowed(tmp_path_factory, kv, group, tp, pp, multiplier, order, fused, xser, tied):
     """Property: Hugging Face to NxD and back is equal to the bit, or refused with the rule."""
     tmp = tmp_path_factory.mktemp("cut")
     heads = {"num_attention_heads": kv * group, "num_key_value_heads": kv, "head_dim": 4}
     folder = hf_folder(tmp / "model", vocab_size=24, tie_word_embeddings=tied, **heads)
     options = {"tp": tp, "pp": pp, "order": order, "fused_qkv": fused or None, "xser": xser or None}
-    if (kv * group) % tp or (kv % tp and tp % kv):
-        with pytest.raises(WeightsError, match="the NxD format does not allow it: each rank holds whole"):
+    options["kv_multiplier"] = multiplier
+    rules = {
+        "each rank holds whole": bool((kv * group) % tp or (kv % tp and tp % kv)),
+        "KV heads x kv_multiplier is tp_size": multiplier not in (None, max(1, tp // kv)),
+        "each pipeline stage has a layer": pp > 2,
+    }
+    broken = [rule for rule, is_broken in rules.items() if is_broken]
+    if broken:
+        with pytest.raises(WeightsError, match=f"the NxD format does not allow it: {broken[0]}"):
             quick(folder, tmp / "nxd", to="nxd", **options)
         assert left_in(tmp) == ["model"]
         return
