@@ -21,7 +21,7 @@ def test_a_folder_is_known_by_its_headers(case: Path):
     assert "model.embed_tokens.weight" in names
     assert "__metadata__" not in names
     job = open_plan(case / "recipe.yaml")
-    found, start = shape_of(job), find_start(job)
+    found, start = shape_of(job, guess=False), find_start(job)
     assert (found.config, found.tied) == (start.config, start.tied)
     (case / "model/model.safetensors").write_bytes(b"broken")
     assert tensor_names(case / "model") == set()
@@ -57,3 +57,10 @@ def test_a_folder_is_planned_without_torch(case: Path):
     home = str(Path(kitae_package.__file__).parents[1])
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": home})
     assert done.returncode == 0
+
+
+def test_a_tokenizer_folder_that_is_missing_is_named(case: Path, capsys: pytest.CaptureFixture):
+    changes = ["--set", "model={preset: llama-tiny}", "--set", "data.tokenizer={folder: nowhere}"]
+    assert kitae("plan", "recipe.yaml", *changes, "--set", "name=other") == 4
+    assert "nowhere does not exist" in capsys.readouterr().err
+    assert kitae("plan", "recipe.yaml", *changes, "--instance", "trn1.2xlarge", "--nodes", "1") == 4

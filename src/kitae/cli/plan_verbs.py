@@ -90,7 +90,7 @@ def _rented(
 
     one = trainable(name)
     job = open_plan(recipe, changes, rented_as=one, nodes=nodes)
-    shape = shape_of(job)
+    shape = shape_of(job, guess=True)
     found = estimate_of(job, shape, machine_of(job, one), rent)
     if as_json:
         facts = facts_of(found)

@@ -133,10 +133,13 @@ def machine_here() -> tuple[str, int]:
     return "cpu", 1
 
 
-def shape_of(job: PlanJob) -> Shape:
-    """The model to train; its weights are not read, and of presets the tokenizer may be missing."""
+def shape_of(job: PlanJob, *, guess: bool) -> Shape:
+    """The model to train; its weights are not read.
+
+    With `guess`, a preset whose tokenizer is on the Hub and not here has the vocabulary of the preset.
+    """
     model, tokenizer = job.recipe.model, job.recipe.data.tokenizer
-    if model.preset is not None and isinstance(tokenizer, TokenizerConfig) and not job.has(tokenizer):
+    if guess and model.preset is not None and _is_far(job, tokenizer):
         rows = preset_shape(model)["vocab_size"] or _preset_rows(model)
         config = target_of(job, hf_config_of(model, rows))
         note = f"the tokenizer is not here: {rows:,} rows of the vocabulary, as the preset has"
@@ -148,6 +151,11 @@ def shape_of(job: PlanJob) -> Shape:
             return found
     start = find_start(job)
     return Shape(dict(start.config), start.tied)
+
+
+def _is_far(job: PlanJob, tokenizer: TokenizerConfig | str) -> bool:
+    """Whether a tokenizer would have to come from the Hub."""
+    return isinstance(tokenizer, TokenizerConfig) and tokenizer.hub is not None and not job.has(tokenizer)
 
 
 def _preset_rows(model: ModelConfig) -> int:
@@ -245,7 +253,7 @@ def compare(
         one = trainable(name)
         try:
             job = open_plan(path, overrides, rented_as=one, nodes=nodes, report=_unsaid, cut_inside=True)
-            found = estimate_of(job, shape_of(job), machine_of(job, one), rent)
+            found = estimate_of(job, shape_of(job, guess=True), machine_of(job, one), rent)
             lines.append(Candidate(name, nodes, found))
         except RecipeError as error:
             lines.append(Candidate(name, nodes, None, str(error)))

@@ -113,12 +113,8 @@ def plan_here(
         for warning in job.warnings:
             job.report(f"warning: {warning}")
         refuse_other_training(job)
-        shape = shape_of(job)
-        if shape.note is not None:
-            job.report(f"plan: {shape.note}")
-        found, estimate = _plan(job, shape)
-        if shape.note is None:  # else the key would need what is not here
-            job.run.finish("plan", plan_key(job), found)
+        found, estimate = _plan(job, shape_of(job, guess=False))
+        job.run.finish("plan", plan_key(job), found)
     return found, estimate
 
 
