@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -21,9 +20,9 @@ from slurm import Shape, Slurm, slurm
 from sshd import Sshd, sshd
 
 from kitae.errors import ClusterError
-from kitae.launch.ssh.link import Head, Link
+from kitae.launch.ssh.link import Link
 from kitae.launch.ssh.probe import look
-from kitae.launch.ssh.submission import task
+from kitae.launch.ssh.tasks import environment
 
 TOKEN = "hf_madeUpForThisTest0815"
 STEPS = 40
@@ -213,26 +212,21 @@ def fresh(server: Sshd) -> Link:
 def test_an_environment_is_made_once(folder: Path, server: Sshd):
     """By pip, without an index: of a wheel that needs nothing."""
     head, _ = look(Link("head"), str(folder / "shared disk"), None)
-    path = folder / "kitae-9+x-py3-none-any.whl"
+    path = folder / "shared disk/code/kitae-9+x-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("kitae/__init__.py", "")
         info = "kitae-9+x.dist-info"
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: kitae\nVersion: 9+x\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
-    made = built(head, path)
-    home = folder / "shared disk/environments/k"
-    assert made == {"code": 0, "python": str(home / "venv/bin/python"), "pythonpath": ""}
-    subprocess.run([str(made["python"]), "-c", "import kitae"], check=True)
+    made = environment(head, f"code/{path.name}", "torch==2.13.0\n", [], False, print)
+    home = Path(made[0]).parents[2]
+    assert (home.parent, made[1]) == (folder / "shared disk/environments", "")
+    assert (home / "pins.txt").read_text() == "torch==2.13.0\n"
+    subprocess.run([made[0], "-c", "import kitae"], check=True)
     before = (home / "complete").stat().st_mtime_ns
-    assert built(head, path) == made
+    assert environment(head, f"code/{path.name}", "torch==2.13.0\n", [], False, print) == made
     assert (home / "complete").stat().st_mtime_ns == before
-    shutil.rmtree(home)
-
-
-def built(head: Head, wheel: Path) -> dict[str, object]:
-    asked = {"key": "k", "wheel": str(wheel), "pins": "torch==2.13.0\n", "extras": "", "python": head.python}
-    return task(head, "environment-k", print, work="build", own=False, **asked)
 
 
 def test_nothing_of_this_process_environment_is_there():

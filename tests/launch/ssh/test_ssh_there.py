@@ -1,16 +1,18 @@
 """What the head node does with requests."""
 
 import json
+import shutil
 import stat
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 
 import pytest
 
-from kitae.errors import ClusterError, StorageError
-from kitae.launch.ssh.submission import task
+from kitae.errors import ClusterError, KitaeError, StorageError
 from kitae.launch.ssh.sync import bring
+from kitae.launch.ssh.tasks import environment, task
 
 
 def test_folders_of_objects_appear_whole(node, head, tmp_path):
@@ -27,21 +29,22 @@ def test_folders_of_objects_appear_whole(node, head, tmp_path):
     assert [one.name for one in (node.work / "inputs").iterdir()] == ["a"]
 
 
-def test_a_task_outlives_its_connection_and_is_begun_once(node, head, told):
+def test_a_task_outlives_its_connection_and_is_begun_once(node, head):
     waits = f"while [ ! -e '{node.folder}/go' ]; do sleep 0.1; done"
     script = f"echo begun >> '{node.folder}/times'; {waits}; echo end"
-    asked = {"task": "one", "work": "command", "words": ["sh", "-c", script], "variables": {}}
+    asked = {"task": "one", "words": ["sh", "-c", script], "variables": {}}
     assert head.ask("start", **asked) == {"begun": True}
     assert head.ask("start", **asked) == {"begun": False}
     (node.folder / "go").touch()
-    assert task(head, "one", told.append, work="command", words=["true"], variables={})["code"] == 0
+    answers = list(head.answers("follow", task="one", position=0))
+    assert ("".join(one.get("text", "") for one in answers), answers[-1]) == ("end\n", {"code": 0})
     assert (node.folder / "times").read_text() == "begun\n"
 
 
 def test_a_task_that_fails_says_its_error(head, told):
     words = ["sh", "-c", "echo working; echo 'error: data.train: nothing there'; exit 3"]
     with pytest.raises(Exception, match=r"^data.train: nothing there$") as caught:
-        task(head, "bad", told.append, work="command", words=words, variables={})
+        task(head, "bad", words, {}, told.append)
     assert (type(caught.value).__name__, caught.value.exit_code) == ("DataError", 3)
     assert told == ["head: working"]
 
@@ -64,25 +67,32 @@ def wheel(folder, needs):
     return path
 
 
-def built(head, path, **request):
-    report = []
-    asked = {"key": "k", "wheel": str(path), "pins": "", "extras": "", "python": sys.executable, **request}
-    return task(head, "environment-k", report.append, work="build", **asked)
+def test_a_program_that_is_not_there_is_told(head, told):
+    with pytest.raises(KitaeError, match=r"^/no/such/program: No such file or directory$"):
+        task(head, "none", ["/no/such/program"], {}, told.append)
+
+
+def built(node, head, path):
+    """The environment of a wheel beside the packages of this interpreter."""
+    shutil.copy(path, node.work / "code" / path.name)
+    return environment(replace(head, python=sys.executable), f"code/{path.name}", "", [], True, print)
 
 
 def test_an_interpreter_of_the_users_gets_kitae_beside_what_it_has(node, head, tmp_path):
-    made = built(head, wheel(tmp_path, ["packaging>=20"]), own=True)
-    assert made["python"] == sys.executable
+    python, site = built(node, head, wheel(tmp_path, ["packaging>=20"]))
+    assert python == sys.executable
     code = "import kitae; print(kitae.__file__)"
-    environment = {"PYTHONPATH": str(made["pythonpath"])}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == f"{node.work}/environments/k/packages/kitae/__init__.py"
+    done = subprocess.run([python, "-c", code], env={"PYTHONPATH": site}, capture_output=True, text=True)
+    assert done.stdout.strip() == f"{site}/kitae/__init__.py"
+    assert site.startswith(f"{node.work}/environments/")
 
 
-def test_what_such_an_interpreter_lacks_is_named(head, tmp_path):
-    with pytest.raises(ClusterError) as caught:
-        built(head, wheel(tmp_path, ["packaging>=20", "no-such-package>=2"]), own=True)
-    assert "needed there: no-such-package>=2 (not installed); mend it there" in str(caught.value)
+def test_what_such_an_interpreter_lacks_is_named(node, head, tmp_path):
+    path = wheel(tmp_path, ["packaging>=20", "no-such-package>=2"])
+    for _ in range(2):  # what was begun is begun anew
+        with pytest.raises(ClusterError) as caught:
+            built(node, head, path)
+        assert "needed there: no-such-package>=2 (not installed); mend it there" in str(caught.value)
 
 
 def test_tokens_are_only_for_their_user(node, head):
@@ -115,8 +125,6 @@ def test_a_run_is_listed_without_what_stays_there(node, head):
 
 
 def test_a_folder_that_is_gone_is_told(node, head):
-    from dataclasses import replace
-
     with pytest.raises((StorageError, ClusterError), match="gone there"):
         replace(head, folder=str(node.folder / "gone")).ask("exists", paths=[])
 

@@ -13,8 +13,8 @@ from typing import Any
 from kitae.errors import ClusterError
 from kitae.launch.ssh.link import DroppedError, Head, Link, waits
 from kitae.launch.ssh.remote import Remote, read_remote
-from kitae.launch.ssh.submission import failed
 from kitae.launch.ssh.sync import rsync
+from kitae.launch.ssh.tasks import failed
 from kitae.launch.ssh.there import MARK
 from kitae.stages.files import read_json, write_json
 from kitae.storage.files import aside_name

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kitae import errors
-from kitae.errors import KitaeError, RecipeError
+from kitae.errors import RecipeError
 from kitae.launch.slurm.chain import given, recipe_file
 from kitae.launch.slurm.record import SUBMITTED
 from kitae.launch.ssh.inputs import Inputs, refuse_missing
@@ -19,6 +17,7 @@ from kitae.launch.ssh.pins import extras_here, pins
 from kitae.launch.ssh.probe import look
 from kitae.launch.ssh.remote import Remote, is_remote, read_remote, write_remote
 from kitae.launch.ssh.sync import bring
+from kitae.launch.ssh.tasks import environment, task
 from kitae.launch.ssh.tokens import setup_line, tokens_text
 from kitae.launch.ssh.wheel import make_wheel, requirements
 from kitae.storage.files import replace_file
@@ -86,8 +85,7 @@ class Sending:
             write_remote(self.run, remote)
         verb, request = "show" if show else "submit", f"recipes/{recipe.name}.json"
         words = [remote.python, "-m", "kitae.launch.ssh.head", verb, request]
-        variables = remote.variables
-        task(head, f"{verb}-{recipe.name}", self.report, work="command", words=words, variables=variables)
+        task(head, f"{verb}-{recipe.name}", words, remote.variables, self.report)
         return remote
 
     def _bring(self, head: Head, rsync: bool) -> tuple[Recipe, str]:
@@ -115,28 +113,16 @@ class Sending:
 
         own = self.recipe.target.python is not None
         needs = requirements(Path(kitae.__file__).parent)
-        extras = extras_here(needs)
+        extras = [] if own else extras_here(needs)
         lock = "" if own else pins(needs, extras)
-        key = hashlib.sha256(json.dumps([wheel, lock, extras, own, head.python]).encode()).hexdigest()[:16]
-        made = task(
-            head,
-            f"environment-{key}",
-            self.report,
-            work="build",
-            key=key,
-            wheel=wheel,
-            pins=lock,
-            extras=f"[{','.join(extras)}]" if extras else "",
-            python=head.python,
-            own=own,
-        )
+        python, pythonpath = environment(head, wheel, lock, extras, own, self.report)
         return Remote(
             host=head.link.host,
             folder=head.folder,
             name=self.recipe.name,
             head_python=head.python,
-            python=str(made["python"]),
-            pythonpath=str(made["pythonpath"]),
+            python=python,
+            pythonpath=pythonpath,
             shell=head.environment,
             rsync=rsync,
         )
@@ -151,47 +137,6 @@ class Sending:
             "start_over": start_over,
         }
         return {f"{path}.yaml": given(recipe), f"{path}.json": json.dumps(asked)}
-
-
-def task(head: Head, name: str, report: Report, **request: Any) -> dict[str, object]:
-    """Begin a task there, or find it begun, and show what it prints to its end; its result.
-
-    It goes on there when the connection drops. Raises the error that it ended with.
-    """
-    position = {"position": 0}
-    head.ask("start", task=name, **request)
-    result: dict[str, object] = {}
-    said = ""
-    for answer in head.follow(lambda: position, "follow", task=name):
-        if "result" in answer:
-            result = answer["result"]
-            continue
-        position["position"] = answer["position"]
-        said = answer["text"] or said
-        for line in answer["text"].splitlines():
-            if not line.startswith("error: "):
-                report(f"{head.link.host}: {line}")
-    code = int(str(result["code"]))
-    if code:
-        raise failed(code, str(result.get("error") or _error_in(said)), str(result.get("kind", "")))
-    return result
-
-
-def failed(code: int, text: str, kind: str = "") -> KitaeError:
-    """The error that something there ended with."""
-    classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, KitaeError)]
-    by_kind: dict[str, type[KitaeError]] = {"storage": errors.StorageError, "cluster": errors.ClusterError}
-    fits = [one for one in classes if one.exit_code == code]
-    error = by_kind[kind](text) if kind else (fits[0] if fits else KitaeError)(text)
-    if not kind:
-        error.exit_code = code
-    return error
-
-
-def _error_in(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
-    start = next((i for i, line in enumerate(lines) if line.startswith("error: ")), max(0, len(lines) - 1))
-    return "\n".join(lines[start:]).removeprefix("error: ") or "it failed there without a word"
 
 
 def _run_on(head: Head, path: Path) -> str | None:

@@ -22,8 +22,7 @@ import subprocess
 import sys
 import tarfile
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,7 @@ def exists(request: Request) -> None:
 
 
 def start(request: Request) -> None:
-    """Begin a task, unless somebody, perhaps over an earlier connection, is at it."""
+    """Begin a program as a task, unless somebody, perhaps over an earlier connection, is at it."""
     home = Path("tasks", request["task"])
     home.mkdir(parents=True, exist_ok=True)
     lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -166,28 +165,26 @@ def start(request: Request) -> None:
 
 
 def _work(home: Path, request: Request) -> None:
-    """Of the process that goes on alone: do the task, and leave its result."""
+    """Of the process that goes on alone: run the program, and leave its exit code."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     output = os.open(home / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for new, old in enumerate((null, output, output)):
         os.dup2(old, new)
-    result: dict[str, object] = {"code": 1, "error": "an unexpected error; see its output"}
+    code = 1
     try:
-        result = TASKS[request["work"]](request)
-    except RefusedError as failure:
-        result = {"code": 1, "kind": failure.kind, "error": str(failure)}
+        code = subprocess.run(request["words"], env={**os.environ, **request["variables"]}).returncode
     except OSError as error:
-        result = {"code": 1, "kind": _kind(error), "error": str(error)}
+        print(f"error: {request['words'][0]}: {error.strerror}", flush=True)
     finally:
         part = home / "result.part"
-        part.write_text(json.dumps(result))
+        part.write_text(str(code))
         part.replace(home / "result")
         os._exit(0)
 
 
 def follow(request: Request) -> None:
-    """Show what a task prints, from a position on, until it has ended; then its result."""
+    """Show what a task prints, from a position on, until it has ended; then its exit code."""
     home, position = Path("tasks", request["task"]), request["position"]
     told = time.monotonic()
     while True:
@@ -203,7 +200,7 @@ def follow(request: Request) -> None:
         raise RefusedError(
             "cluster", "what was begun on the head node was killed there; give the same command again"
         )
-    say(result=json.loads((home / "result").read_text()))
+    say(code=int((home / "result").read_text()))
 
 
 def _held(path: Path) -> bool:
@@ -230,86 +227,6 @@ def read_lines(path: Path, position: int) -> tuple[str, int]:
     whole = content[: content.rfind(b"\n") + 1]
     return whole.decode(errors="replace"), position + len(whole)
 
-
-def build(request: Request) -> dict[str, object]:
-    """The environment with a key: a venv of the wheel and its pins, or the wheel beside what is there."""
-    final = Path("environments", request["key"]).absolute()
-    if not (final / "complete").exists():
-        shutil.rmtree(final, ignore_errors=True)
-        final.mkdir(parents=True)
-        wheel = str(Path(request["wheel"]).absolute())
-        found = _beside(final, wheel, request) if request["own"] else _venv(final, wheel, request)
-        (final / "part").write_text(json.dumps(found))
-        (final / "part").rename(final / "complete")
-    return {"code": 0, **json.loads((final / "complete").read_text())}
-
-
-def _venv(final: Path, wheel: str, request: Request) -> dict[str, str]:
-    python = str(final / "venv/bin/python")
-    print("making a virtual environment", flush=True)
-    _must([request["python"], "-m", "venv", str(final / "venv")])
-    pins = final / "pins.txt"
-    pins.write_text(request["pins"])
-    print("installing kitae and what it needs; this takes minutes", flush=True)
-    options = ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--quiet"]
-    _must([python, "-m", "pip", "install", *options, "--constraint", str(pins), wheel + request["extras"]])
-    return {"python": python, "pythonpath": ""}
-
-
-def _beside(final: Path, wheel: str, request: Request) -> dict[str, str]:
-    packages = final / "packages"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(packages)
-    environment = {**os.environ, "PYTHONPATH": str(packages)}
-    _must([request["python"], "-c", _CHECK], environment)
-    # Else all processes of all nodes would, at once.
-    _must([request["python"], "-m", "compileall", "-q", str(packages)])
-    return {"python": request["python"], "pythonpath": str(packages)}
-
-
-_CHECK = """
-import importlib.metadata as metadata, sys
-try:
-    from packaging.requirements import Requirement
-except ImportError:
-    sys.exit("packaging is not installed")
-wrong = []
-for text in metadata.requires("kitae") or ():
-    need = Requirement(text)
-    if need.marker is None or need.marker.evaluate({"extra": ""}):
-        try:
-            found = metadata.version(need.name)
-        except metadata.PackageNotFoundError:
-            found = None
-        if found is None or not need.specifier.contains(found, prereleases=True):
-            wrong.append(f"{need.name}{need.specifier} ({found or 'not installed'})")
-sys.exit("needed there: " + ", ".join(wrong) if wrong else 0)
-"""
-
-
-def _must(words: Sequence[str], environment: dict[str, str] | None = None) -> None:
-    """Run a program; its last words as a `RefusedError` when it fails."""
-    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    print(done.stdout, end="", flush=True)
-    if done.returncode == 0:
-        return
-    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    last = "; ".join(lines[-2:]) or f"code {done.returncode}"
-    full = "No space left on device" in done.stdout or "Disk quota exceeded" in done.stdout
-    raise RefusedError(
-        "storage" if full else "cluster",
-        f"the environment cannot be made there: {last}; mend it there, or set target.python to an "
-        "interpreter there that has what kitae needs",
-    )
-
-
-def command(request: Request) -> dict[str, object]:
-    """A program; its last line is what is told when it fails."""
-    done = subprocess.run(request["words"], env={**os.environ, **request["variables"]})
-    return {"code": done.returncode}
-
-
-TASKS: dict[str, Callable[[Request], dict[str, object]]] = {"build": build, "command": command}
 
 # ---- secrets, runs and what comes back
 
