@@ -19,7 +19,7 @@ test: $(VENV)/.dev
 	$(PYTEST) -m "not system" -n 2
 
 system: $(VENV)/.dev $(VENV)/.demo
-	$(BIN)/python -m pytest -m system tests
+	$(BIN)/python -m pytest -m system -n 2 --dist loadfile tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
