@@ -38,9 +38,8 @@ class Remote:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What kitae needs to be told there."""
-        found = {"KITAE_CACHE": f"{self.folder}/cache"}
-        return {**found, "PYTHONPATH": self.pythonpath} if self.pythonpath else found
+        """What kitae needs to be told there; what a login shell puts into PYTHONPATH is left out."""
+        return {"KITAE_CACHE": f"{self.folder}/cache", "PYTHONPATH": self.pythonpath}
 
 
 def is_remote(run: Path) -> bool:
