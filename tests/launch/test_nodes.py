@@ -163,9 +163,7 @@ def test_a_machine_that_cannot_be_met_says_so(tmp_path: Path):
     from dataclasses import replace
 
     unreachable = replace(launch(tmp_path), addresses=("127.0.0.1", "192.0.2.7"))
-    with pytest.raises(
-        TrainingError, match=r"first node's address is 127\.0\.0\.1, which the others cannot"
-    ):
+    with pytest.raises(TrainingError, match=r"first node's address is 127\.0\.0\.1, which the others cannot"):
         launch_nodes("rank_works:add", {"folder": str(tmp_path)}, unreachable, STARTER)
 
 

@@ -44,7 +44,7 @@ def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> No
 
 def run_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch, stops: Stops) -> NodeEnd:
     """Start the ranks of this machine and wait for them; how they ended."""
-    with _folder(launch.logs) as folder:
+    with _folder(launch) as folder:
         order = Order(launch, entry, arguments, os.getpid(), folder)
         _lay_out(order)
         agent = Agent(order)
@@ -65,13 +65,15 @@ def run_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch, stops: S
 
 
 @contextmanager
-def _folder(logs: Path) -> Iterator[Path]:
+def _folder(launch: Launch) -> Iterator[Path]:
     """Where ranks leave their heartbeats and outcomes; one that a killed start of theirs left goes first.
 
-    Its name begins with a hash of the logs' folder, so that each run looks after its own. It is locked, for
-    containers may share the temporary folder and call different runs the same.
+    Its name begins with a hash of the logs' folder and the machine's number, so that each launcher looks
+    after its own, also where several machines are one. It is locked, for containers may share the temporary
+    folder and call different runs the same.
     """
-    prefix = f"kitae-ranks-{hashlib.sha256(os.fsencode(logs.absolute())).hexdigest()[:12]}-"
+    whose = os.fsencode(launch.logs.absolute()) + f":{launch.node}".encode() * (launch.nodes > 1)
+    prefix = f"kitae-ranks-{hashlib.sha256(whose).hexdigest()[:12]}-"
     try:
         for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
             _remove(left)
