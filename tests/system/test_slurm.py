@@ -242,7 +242,8 @@ def test_the_time_limit_comes_and_a_node_is_drained_meanwhile(case: Path, cluste
 
 def test_two_jobs_in_the_same_second_on_the_same_nodes(case: Path, cluster: Slurm):
     """T45."""
-    shared = ("target.nodes=2", "target.exclusive=false", "target.processes_per_node=1")
+    here = "target.extra=['--nodelist=n1,n2']"
+    shared = ("target.nodes=2", "target.exclusive=false", "target.processes_per_node=1", here)
     runs = [Run(case, cluster, name, *shared) for name in ("twin-1", "twin-2")]
     for run in runs:
         run.wait_for_end()
