@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,9 +19,8 @@ from kitae.data.labelled_pack import (
     LabelledMeta,
 )
 from kitae.data.labelled_rows import LabelledRows
-from kitae.data.packed import WAY_OUT, map_numbers
+from kitae.data.packed import map_numbers, read_meta
 from kitae.data.rows import PADDING_ID
-from kitae.errors import DataError
 
 
 class LabelledData:
@@ -41,17 +39,7 @@ class LabelledData:
     @classmethod
     def open(cls, folder: Path) -> LabelledData:
         """Open a folder that `LabelledWriter` closed; raises `DataError`."""
-        path = folder / META_FILE
-        try:
-            content = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{folder}: no labelled texts ({META_FILE}: {error}); {WAY_OUT}") from error
-        if content.get("format") != FORMAT:
-            raise DataError(f"{path}: format {content.get('format')!r}, this kitae reads {FORMAT}; {WAY_OUT}")
-        try:
-            return cls(folder, LabelledMeta(**content))
-        except TypeError as error:
-            raise DataError(f"{path}: {error}; {WAY_OUT}") from error
+        return cls(folder, read_meta(folder / META_FILE, FORMAT, LabelledMeta, "no labelled texts"))
 
     def __len__(self) -> int:
         return self.meta.rows

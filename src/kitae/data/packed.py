@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,17 +46,7 @@ class PackedData:
     @classmethod
     def open(cls, folder: Path) -> PackedData:
         """Open a folder that `PackWriter` closed; raises `DataError` for an incomplete or another version."""
-        path = folder / META_FILE
-        try:
-            content = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{folder}: not packed data ({META_FILE}: {error}); {WAY_OUT}") from error
-        if content.get("format") != FORMAT:
-            raise DataError(f"{path}: format {content.get('format')!r}, this kitae reads {FORMAT}; {WAY_OUT}")
-        try:
-            return cls(folder, PackedMeta(**content))
-        except TypeError as error:
-            raise DataError(f"{path}: {error}; {WAY_OUT}") from error
+        return cls(folder, read_meta(folder / META_FILE, FORMAT, PackedMeta, "not packed data"))
 
     def __len__(self) -> int:
         return self.meta.rows
@@ -114,7 +104,22 @@ class PackedData:
         return np.asarray(self._starts[low:high], np.int64)
 
 
+Meta = TypeVar("Meta")
 WAY_OUT = "delete the folder and prepare again"
+
+
+def read_meta(path: Path, format: object, make: Callable[..., Meta], otherwise: str) -> Meta:
+    """What a split's own file says of it; `otherwise` is what a folder without it is. Raises `DataError`."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path.parent}: {otherwise} ({path.name}: {error}); {WAY_OUT}") from error
+    if content.get("format") != format:
+        raise DataError(f"{path}: format {content.get('format')!r}, this kitae reads {format}; {WAY_OUT}")
+    try:
+        return make(**content)
+    except TypeError as error:
+        raise DataError(f"{path}: {error}; {WAY_OUT}") from error
 
 
 def map_numbers(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
