@@ -223,3 +223,20 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path):
     result = run("explain", str(path), PYTHONIOENCODING="ascii")
     assert (result.returncode, result.stderr) == (0, "")
     assert r"\u65e5\u672c" in result.stdout
+
+
+def test_an_interrupt_while_the_verbs_are_read_is_no_traceback():
+    """Reading them takes a moment, in which a person may change their mind."""
+    code = (
+        "import builtins, sys\n"
+        "real = builtins.__import__\n"
+        "def interrupted(name, *rest, **more):\n"
+        "    if name == 'typer':\n"
+        "        raise KeyboardInterrupt\n"
+        "    return real(name, *rest, **more)\n"
+        "builtins.__import__ = interrupted\n"
+        "from kitae.__main__ import run\n"
+        "sys.exit(run())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

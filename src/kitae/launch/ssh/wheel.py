@@ -26,7 +26,7 @@ else:
 
 _LEFT_OUT = ("__pycache__",)
 _TAGS = "Wheel-Version: 1.0\nGenerator: kitae\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-_COMMANDS = "[console_scripts]\nkitae = kitae.cli.main:main\n"
+_COMMANDS = "[console_scripts]\nkitae = kitae.__main__:run\n"
 
 
 def make_wheel(folder: Path, package: Path | None = None) -> Path:
