@@ -5,7 +5,8 @@ import torch
 import torch.distributed as dist
 from ranks import RanksFailedError, run_ranks
 
-from kitae.backend.group import ALONE, Group
+from kitae.backend.group import ALONE, Call, Group
+from kitae.backend.transport import ProcessGroupTransport
 
 
 def collectives(mesh, dtype):
@@ -19,7 +20,7 @@ def collectives(mesh, dtype):
         "exchanged": group.exchange({"rank": rank}),
     }
     group.barrier()
-    return results, dict(group.meter.bytes_in), dict(group.meter.calls)
+    return results, dict(group.meter.bytes_in), dict(group.meter.calls), dict(group.meter.taken)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
@@ -27,7 +28,7 @@ def collectives(mesh, dtype):
 def test_collectives(dtype, through_host):
     answers = run_ranks(3, collectives, dtype, through_host=through_host)
     own = [torch.arange(6, dtype=dtype).view(3, 2) + 10 * rank for rank in range(3)]
-    for rank, (found, bytes_in, calls) in enumerate(answers):
+    for rank, (found, bytes_in, calls, taken) in enumerate(answers):
         assert torch.equal(found["sum"], own[0] + own[1] + own[2])
         assert torch.equal(found["max"], own[2])
         assert torch.equal(found["gathered"], torch.cat(own))
@@ -37,6 +38,11 @@ def test_collectives(dtype, through_host):
         size = dtype.itemsize
         assert bytes_in == {"all_reduce": 12 * size, "all_gather": 6 * size, "reduce_scatter": 12 * size}
         assert calls == {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+        assert taken == {
+            Call("all_reduce", (0, 1, 2), 6 * size): 2,
+            Call("all_gather", (0, 1, 2), 6 * size): 1,
+            Call("reduce_scatter", (0, 1, 2), 12 * size): 1,
+        }
 
 
 def grid(mesh):
@@ -57,7 +63,7 @@ def test_tensor_parallel_ranks_are_neighbours():
 def over_nccl(mesh):
     torch.cuda.set_device(0)
     dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
-    group, tensor = Group(handle=dist.group.WORLD), torch.arange(4.0, device="cuda")
+    group, tensor = Group(transport=ProcessGroupTransport(dist.group.WORLD)), torch.arange(4.0, device="cuda")
     found = (
         group.all_reduce(tensor.clone()),
         group.all_reduce(tensor.clone(), "max"),

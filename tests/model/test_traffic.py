@@ -35,7 +35,7 @@ def metered(mesh, case, precision, sequence_parallel, recompute, zero1, wire_dty
     data = DataParallel(
         dict(decoder.named_parameters()), shares, mesh.data, wire_dtype=wire_dtype, bucket_bytes=3000
     )
-    mesh.meter.bytes_in.clear()
+    mesh.meter.taken.clear()
     for _ in range(MICRO_BATCHES):
         with weights.forward_context():
             loss = loss_of(decoder)

@@ -10,54 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
-import torch.distributed as dist
 
-Reduction = Literal["sum", "max"]
+from kitae.backend.transport import Pending, Reduction, Transport
 
-# torch 2.13 renamed both and warns of the old names; 2.9, which Trn1 needs, has only those.
-_ALL_GATHER: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_REDUCE_SCATTER: Callable[..., Any] = (
-    getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-)
-_OPERATIONS: dict[Reduction, Any] = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
+__all__ = ["ALONE", "Call", "Group", "Meter", "Observer", "Pending", "Reduction", "Unobserved"]
 
-
-def _reduce_scatter(
-    output: torch.Tensor, tensor: torch.Tensor, group: dist.ProcessGroup, **options: Any
-) -> Any:
-    """Begin the transport's own; on gloo, whose own takes 1.5 times as long, exchange parts and sum them."""
-    if dist.get_backend(group) != "gloo":
-        return _REDUCE_SCATTER(output, tensor, op=dist.ReduceOp.SUM, group=group, **options)
-    parts = torch.empty_like(tensor).view(dist.get_world_size(group), *output.shape)
-    return _Exchanged(dist.all_to_all_single(parts, tensor, group=group, **options), parts, output)
-
-
-@dataclass(frozen=True)
-class _Exchanged:
-    """Every rank's part of what this one keeps, on its way."""
-
-    work: Any
-    parts: torch.Tensor
-    output: torch.Tensor
-
-    def wait(self) -> None:
-        """Sum the parts, in fp32 where they hold fewer digits."""
-        self.work.wait()
-        dtype = (
-            torch.promote_types(self.parts.dtype, torch.float32) if self.parts.is_floating_point() else None
-        )
-        self.output.copy_(self.parts.sum(0, dtype=dtype))
-
-
-class Pending(Protocol):
-    """A collective that was begun."""
-
-    def wait(self) -> None:
-        """Return when its result is there."""
-        ...
+Result = TypeVar("Result")
 
 
 class Observer(Protocol):
@@ -89,16 +50,40 @@ class Unobserved:
         """Nothing to note."""
 
 
+class Call(NamedTuple):
+    """A collective of one kind, among the same ranks, with as many bytes."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    bytes_in: int
+    """Of the tensor that this process gives."""
+
+
 @dataclass
 class Meter:
     """What this process has put into collectives."""
 
-    bytes_in: Counter[str] = field(default_factory=Counter)
-    """Bytes of the tensors given, by kind of collective."""
-    calls: Counter[str] = field(default_factory=Counter)
+    taken: Counter[Call] = field(default_factory=Counter)
+    """How often each was begun."""
     waited_s: float = 0.0
     """Seconds that the results of collectives were waited for."""
     observer: Observer = field(default_factory=Unobserved)
+
+    @property
+    def bytes_in(self) -> Counter[str]:
+        """Bytes of the tensors given, by kind of collective."""
+        total: Counter[str] = Counter()
+        for call, count in self.taken.items():
+            total[call.kind] += count * call.bytes_in
+        return total
+
+    @property
+    def calls(self) -> Counter[str]:
+        """Number of collectives by kind."""
+        total: Counter[str] = Counter()
+        for call, count in self.taken.items():
+            total[call.kind] += count
+        return total
 
 
 @dataclass(frozen=True)
@@ -109,10 +94,8 @@ class Group:
     """Their numbers in the world, in the order of the group."""
     rank: int = 0
     """Place of this process in the group."""
-    handle: dist.ProcessGroup | None = None
-    """None in a group of one."""
-    through_host: bool = False
-    """Whether tensors of a device go through host memory, because the transport cannot read the device's."""
+    transport: Transport | None = None
+    """What they exchange tensors with; None in a group of one."""
     meter: Meter = field(default_factory=Meter, compare=False)
 
     @property
@@ -144,72 +127,69 @@ class Group:
     def start_all_reduce(self, tensor: torch.Tensor, reduction: Reduction = "sum") -> Pending:
         """Begin `all_reduce`; the tensor is not to be touched before the wait."""
         assert tensor.is_contiguous()
-        return self._start("all_reduce", dist.all_reduce, tensor, tensor, op=_OPERATIONS[reduction])
+        if self.transport is None:
+            return _DONE
+        return self._started("all_reduce", tensor, self.transport.all_reduce, tensor, reduction)
 
     def start_all_gather(self, output: torch.Tensor, tensor: torch.Tensor) -> Pending:
         """Begin `all_gather` into the contiguous `output`."""
-        return self._start("all_gather", _ALL_GATHER, output, tensor.contiguous())
+        if self.transport is None:
+            return _copied(output, tensor)
+        tensor = tensor.contiguous()
+        return self._started("all_gather", tensor, self.transport.all_gather, output, tensor)
 
     def start_reduce_scatter(self, output: torch.Tensor, tensor: torch.Tensor) -> Pending:
         """Begin `reduce_scatter` into the contiguous `output`."""
-        return self._start("reduce_scatter", _reduce_scatter, output, tensor.contiguous())
+        if self.transport is None:
+            return _copied(output, tensor)
+        tensor = tensor.contiguous()
+        return self._started("reduce_scatter", tensor, self.transport.reduce_scatter, output, tensor)
 
     def start_all_to_all(self, output: torch.Tensor, tensor: torch.Tensor) -> Pending:
         """Begin to give rank r row r of a tensor [size, n]; row r of contiguous `output` is from rank r."""
-        return self._start("all_to_all", dist.all_to_all_single, output, tensor.contiguous())
+        if self.transport is None:
+            return _copied(output, tensor)
+        tensor = tensor.contiguous()
+        return self._started("all_to_all", tensor, self.transport.all_to_all, output, tensor)
 
     def exchange(self, value: Any) -> list[Any]:
         """Every rank's value (plain Python; not for tensors), in the order of the ranks."""
-        if self.handle is None:
+        if self.transport is None:
             return [value]
-        values: list[Any] = [None] * self.size
-        self._observed(lambda: dist.all_gather_object(values, value, group=self.handle))
-        return values
+        transport = self.transport
+        return self._observed(lambda: transport.exchange(value))
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        if self.handle is not None:
-            self._observed(lambda: dist.barrier(group=self.handle))
+        if self.transport is not None:
+            self._observed(self.transport.barrier)
 
-    def _start(
-        self, kind: str, call: Callable[..., Any], output: torch.Tensor, tensor: torch.Tensor, **options: Any
+    def _started(
+        self, kind: str, tensor: torch.Tensor, begin: Callable[..., Pending], *arguments: Any
     ) -> Pending:
-        if self.handle is None:
-            if output is not tensor:
-                output.copy_(tensor)
-            return _DONE
-        self.meter.calls[kind] += 1
-        self.meter.bytes_in[kind] += tensor.nbytes
+        self.meter.taken[Call(kind, self.ranks, tensor.nbytes)] += 1
         self.meter.observer.enter()
-        staged = self.through_host and tensor.device.type != "cpu"
-        host_in = tensor.cpu() if staged else tensor
-        host_out = host_in if output is tensor else torch.empty_like(output, device=host_in.device)
-        if not staged:
-            host_out = output
-        arguments = (host_out,) if call is dist.all_reduce else (host_out, host_in)
-        work = call(*arguments, group=self.handle, async_op=True, **options)
-        return _Started(work, self.meter, output, host_out)
+        return _Metered(begin(*arguments), self.meter)
 
-    def _observed(self, call: Callable[[], None]) -> None:
+    def _observed(self, call: Callable[[], Result]) -> Result:
         self.meter.observer.enter()
         begin = time.perf_counter()
-        call()
+        result = call()
         self.meter.waited_s += time.perf_counter() - begin
         self.meter.observer.leave()
+        return result
 
 
 @dataclass(frozen=True)
-class _Started:
-    work: Any
+class _Metered:
+    """Tells the meter how long it was waited for."""
+
+    work: Pending
     meter: Meter
-    output: torch.Tensor
-    result: torch.Tensor
 
     def wait(self) -> None:
         begin = time.perf_counter()
         self.work.wait()
-        if self.result is not self.output:
-            self.output.copy_(self.result)
         self.meter.waited_s += time.perf_counter() - begin
         self.meter.observer.leave()
 
@@ -220,5 +200,13 @@ class _Done:
 
 
 _DONE = _Done()
+
+
+def _copied(output: torch.Tensor, tensor: torch.Tensor) -> Pending:
+    """What a group of one gives."""
+    output.copy_(tensor)
+    return _DONE
+
+
 ALONE = Group()
 """The group of a process that is the whole world."""

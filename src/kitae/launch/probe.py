@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from kitae.backend.base import Backend
 from kitae.backend.table import select
+from kitae.backend.transport import ProcessGroupTransport
 from kitae.errors import StorageError
 from kitae.launch.nodecheck import TRIES, Report, Round, findings, slow
 from kitae.parallel.mesh import Mesh
@@ -186,7 +187,9 @@ class Probe:
         return found
 
     def _link(self, source: int, target: int) -> float:
-        group = self._mesh.control.handle
+        transport = self._mesh.control.transport
+        assert isinstance(transport, ProcessGroupTransport)
+        group = transport.handle
         given = torch.full((_LINK_BYTES,), self._node % 251, dtype=torch.uint8)
         taken = torch.empty_like(given)
         begin = time.perf_counter()

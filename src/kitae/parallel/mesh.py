@@ -1,20 +1,20 @@
-"""The grid of ranks: data parallel x tensor parallel, tensor parallel fastest, one process a device.
-
-Rank r has tensor-parallel rank `r % tp_size` and data-parallel rank `r // tp_size`, so that the ranks which
-talk most are neighbours on one machine.
-"""
+"""The groups of one process in the grid of ranks (`parallel/grid.py`), one process a device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
 from kitae.backend.group import ALONE, Group, Meter
+from kitae.backend.transport import ProcessGroupTransport, Transport
+from kitae.backend.xla_transport import XlaTransport
+from kitae.parallel.grid import Partition, partitions
 
 Result = TypeVar("Result")
 
@@ -69,52 +69,51 @@ def sum_over_copies(mesh: Mesh, tensor: torch.Tensor) -> torch.Tensor:
     return mesh.control.all_reduce(tensor if mesh.tensor.rank == 0 else tensor.zero_())
 
 
-def join_world(*, tp_size: int, transport: str, through_host: bool, timeout_s: float) -> Mesh:
-    """Build the mesh of all processes of this world, whose process group (with gloo on the host) is there.
+GroupMaker = Callable[[Partition], Transport]
+"""Makes what the group of a partition that this rank is in exchanges tensors with; all ranks call it."""
 
-    `transport` is the device's torch.distributed backend. All ranks call this at the same point.
-    """
-    world_size, rank = dist.get_world_size(), dist.get_rank()
-    assert world_size % tp_size == 0, f"{world_size} ranks are no multiple of {tp_size}"
-    meter = Meter()
 
-    def build(lists: Sequence[Sequence[int]], backend: str) -> Group:
-        return _own_group(lists, rank, backend, through_host, timeout_s, meter)
+def mesh_of(world_size: int, tp_size: int, rank: int, *, control: GroupMaker, device: GroupMaker) -> Mesh:
+    """The groups of rank `rank`. All ranks make them in the same order."""
+    split, meter = partitions(world_size, tp_size), Meter()
 
-    everyone = range(world_size)
-    rows = [range(start, start + tp_size) for start in range(0, world_size, tp_size)]
-    columns = [range(start, world_size, tp_size) for start in range(tp_size)]
-    shares = [size for size in range(2, tp_size) if tp_size % size == 0]
+    def build(partition: Partition, make: GroupMaker) -> Group:
+        ranks = next(one for one in partition if rank in one)
+        # A group of one needs no transport.
+        transport = make(partition) if len(ranks) > 1 else None
+        return Group(ranks, ranks.index(rank), transport, meter)
+
     return Mesh(
-        control=build([everyone], "gloo"),
-        data=build(columns, transport),
-        tensor=build(rows, transport),
-        world=build([everyone], transport),
-        copies={
-            size: build([range(s, s + size) for s in range(0, world_size, size)], transport)
-            for size in shares
-        },
+        control=build(split.everyone, control),
+        data=build(split.data, device),
+        tensor=build(split.tensor, device),
+        world=build(split.everyone, device),
+        copies={size: build(partition, device) for size, partition in split.copies.items()},
     )
 
 
-def _own_group(
-    lists: Sequence[Sequence[int]],
-    rank: int,
-    backend: str,
-    through_host: bool,
-    timeout_s: float,
-    meter: Meter,
-) -> Group:
-    """Make a group of each list, which all ranks do together; the one that this rank is in."""
-    own = ALONE
-    for ranks in lists:
-        members = tuple(ranks)
-        # A group of one needs no transport.
-        handle = (
-            dist.new_group(list(members), timeout=timedelta(seconds=timeout_s), backend=backend)
-            if len(members) > 1
-            else None
-        )
-        if rank in members:
-            own = Group(members, members.index(rank), handle, through_host, meter)
-    return own
+def join_world(*, tp_size: int, transport: str, through_host: bool, timeout_s: float) -> Mesh:
+    """Build the mesh of all processes of this world, whose process group (with gloo on the host) is there.
+
+    `transport` is the device's: the name of a torch.distributed backend, or `xla`. All ranks call this at the
+    same point.
+    """
+
+    def process_group(backend: str) -> GroupMaker:
+        return partial(_process_group, backend=backend, through_host=through_host, timeout_s=timeout_s)
+
+    device = XlaTransport if transport == "xla" else process_group(transport)
+    world_size, rank = dist.get_world_size(), dist.get_rank()
+    return mesh_of(world_size, tp_size, rank, control=process_group("gloo"), device=device)
+
+
+def _process_group(
+    partition: Partition, backend: str, through_host: bool, timeout_s: float
+) -> ProcessGroupTransport:
+    """Make a process group of each group, which all ranks do together; the one that this rank is in."""
+    handles = {
+        ranks: dist.new_group(list(ranks), timeout=timedelta(seconds=timeout_s), backend=backend)
+        for ranks in partition
+    }
+    own = next(ranks for ranks in partition if dist.get_rank() in ranks)
+    return ProcessGroupTransport(handles[own], through_host)
