@@ -33,7 +33,7 @@ class Pending(Protocol):
 class Transport(Protocol):
     """Begins collectives of one group of ranks. Outputs are contiguous, and are filled when waited for."""
 
-    sums_on_receipt: bool
+    sums_on_receipt: ClassVar[bool]
     """Whether rows are best summed by the rank that gets them from all, not on their way to it."""
 
     def all_reduce(self, tensor: torch.Tensor, reduction: Reduction) -> Pending:

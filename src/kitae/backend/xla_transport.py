@@ -1,4 +1,4 @@
-"""Collectives as operations of a graph that torch-xla collects; each process, one a core, has its own program.
+"""Collectives as operations of a graph that torch-xla collects; each process, one a core, has a program.
 
 Every process names the groups of *all* ranks, not only its own, so that all have the same program: XLA calls
 them replica groups. Results are known to be there when the graph has run, so that there is nothing to wait
