@@ -26,7 +26,7 @@ def planned(duration: Duration):
 def test_the_longest_time_counts_with_compilation_and_start():
     found = planned(Duration(100, "steps"))
     longest = longest_s(found)
-    assert longest == pytest.approx(720 + found.train_s(1))
+    assert longest == pytest.approx(780 + found.train_s(1))
     refuse_after(found, None, NOW)
     refuse_after(found, NOW + timedelta(seconds=longest + 1), NOW)
     with pytest.raises(RecipeError, match=r"it may take .* until 2026-12-01 13:00 UTC 60\.0 min are left"):

@@ -20,24 +20,24 @@ class Efficiency:
     link: float
     """Bus bandwidth of collectives inside an instance, as a multiple of the chip's published one."""
     traffic: float
-    """How often weights and gradient sums go through memory in a micro-batch, as a multiple of the least."""
-    scores_per_s: float
-    """Attention probabilities that are dropped out of in a second and process; inf: they cost nothing."""
+    """How often weights, gradient sums, the optimizer's state and attention that is written out go through
+    memory, as a multiple of the least; below 1 where products hide some of it."""
+    host_s: float
+    """Seconds of the host between two updates, in which the device waits: losses go out, rows come in."""
     spread: float
     """The interval is the step time divided and multiplied by 1 + this."""
     basis: str
     """What the numbers rest on."""
 
 
-NO_COST = float("inf")
+HOST_S = 0.049
+"""Fitted to encoders, whose updates can be as short as this; nothing to a decoder's of many seconds."""
 STACKS: dict[str, Efficiency] = {
-    "xla-decoder": Efficiency(
-        0.432, 1.82, 0.841, NO_COST, 0.2, "fitted to 8 published rows of trn1.32xlarge"
-    ),
-    "xla-encoder": Efficiency(0.675, 1.0, 4.82, 4.22e9, 0.15, "fitted to 6 published rows of trn1.32xlarge"),
-    "neuron": Efficiency(0.432, 1.0, 2.0, 4.22e9, 0.6, "no published row: Trainium1's, more or less"),
-    "cuda": Efficiency(0.45, 1.0, 1.0, NO_COST, 0.35, "the field's usual share of the peak, not fitted"),
-    "cpu": Efficiency(0.6, 1.0, 1.0, NO_COST, 0.5, "a product measured now, not a training"),
+    "xla-decoder": Efficiency(0.432, 1.74, 0.694, HOST_S, 0.2, "fitted to 9 published rows of trn1.32xlarge"),
+    "xla-encoder": Efficiency(0.622, 1.0, 3.44, HOST_S, 0.15, "fitted to 10 published rows of Trn1"),
+    "neuron": Efficiency(0.432, 1.0, 2.0, HOST_S, 0.6, "no published row: Trainium1's, more or less"),
+    "cuda": Efficiency(0.45, 1.0, 1.0, 0.0, 0.35, "the field's usual share of the peak, not fitted"),
+    "cpu": Efficiency(0.6, 1.0, 1.0, 0.0, 0.5, "a product measured now, not a training"),
 }
 """By backend and, where the stacks differ, kind of model."""
 

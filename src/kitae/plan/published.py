@@ -30,8 +30,6 @@ class Row:
     rows_per_s: float
     release: str
     """Of the vendor's software."""
-    fitted: bool
-    """Whether efficiencies are fitted to it, or it is only checked."""
 
     def predicted(self, efficiency: Efficiency | None = None) -> float:
         """Sequences a second."""
@@ -73,8 +71,9 @@ def _row(entry: Mapping[str, Any], shapes: Mapping[str, Any]) -> Row:
         sequence_parallel=tp > 1,
         zero1=decoder,
         wire_bytes=FP32 if decoder or entry["precision"] != "bf16-sr" else 2,
-        bucket_bytes=130_000_000,
+        bucket_bytes=entry.get("bucket_bytes", 130_000_000),
         backend="xla",
         pipeline=pp,
+        sum_bytes=entry.get("sum_bytes", FP32),
     )
-    return Row(entry["name"], work, machine, entry["rows_per_s"], entry["release"], entry.get("fitted", True))
+    return Row(entry["name"], work, machine, entry["rows_per_s"], entry["release"])

@@ -3,6 +3,7 @@
 All is of one process; they are alike. A collective of n processes that moves X bytes of each takes
 floor + X (n - 1) / n / bandwidth (Thakur et al., 2005), twice that when it is an all-reduce. Inside a node
 the bandwidth is the chip's bus bandwidth; between nodes, the node's network shared by its processes.
+Between two updates the device waits for the host.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from math import prod
+from math import ceil, prod
 
 from kitae.model.config import DecoderConfig
 from kitae.model.encoder_config import EncoderConfig
@@ -22,6 +23,10 @@ from kitae.plan.work import FP32, Work
 
 OVERLAPPED = {"cuda": 0.9, "cpu": 0.0, "xla": 0.0, "neuron": 0.5}
 """Share of the exchange between copies that the last backward pass hides, by backend."""
+SCORE_PASSES = {"cuda": 0, "cpu": 0, "xla": 20, "neuron": 20}
+"""By backend, reads and writes of an attention probability where dropout has attention in several kernels.
+
+Forward: scores, mask, maximum, exponentials, sum, quotient, dropout; backward: of those that have one."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class StepTime:
     weights: float
     """Weights and gradient sums through memory."""
     dropout: float
-    """Of attention's probabilities, where that is written out."""
+    """Attention's probabilities through memory, where dropout has them written out."""
     tensor_parallel: float
     """Collectives of every layer."""
     copies: float
@@ -41,14 +46,21 @@ class StepTime:
     optimizer: float
     idle: float
     """Of a pipeline's ends."""
+    host: float
+    """Of the host between two updates."""
     spread: float
     """The interval is the time divided and multiplied by 1 + this."""
 
     @cached_property
     def seconds(self) -> float:
         """Of an update, in the middle of the interval."""
-        parts = (self.weights, self.dropout, self.tensor_parallel, self.copies, self.optimizer, self.idle)
-        return sum(self.products.values()) + sum(parts)
+        computed = sum(self.products.values()) + self.weights + self.dropout + self.optimizer
+        return computed + self.communication + self.idle + self.host
+
+    @property
+    def communication(self) -> float:
+        """Of collectives."""
+        return self.tensor_parallel + self.copies
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -61,10 +73,11 @@ def step_time(work: Work, machine: Machine, efficiency: Efficiency | None = None
     reached = efficiency or efficiency_of(work)
     count, stages = work.micro_batches, work.pipeline
     flops = flops_by_kind(work)
-    peak = machine.peak[_product_dtype(work)] * reached.products
+    peak = machine.peak[product_dtype(work)] * reached.products
     products = {kind: count * one / work.tensor_parallel / stages / peak for kind, one in flops.items()}
-    weights = count * _weight_bytes(work) * reached.traffic / machine.memory_bandwidth
-    dropout = count * _dropped_scores(work) / reached.scores_per_s
+    through_memory = machine.memory_bandwidth / reached.traffic
+    weights = count * _weight_bytes(work) / through_memory
+    dropout = count * _score_bytes(work) / through_memory
     tensor = _tensor_parallel(work, machine, reached)
     busy = sum(products.values()) + weights + dropout + tensor
     return StepTime(
@@ -73,8 +86,9 @@ def step_time(work: Work, machine: Machine, efficiency: Efficiency | None = None
         dropout=dropout,
         tensor_parallel=tensor,
         copies=_copies(work, machine, reached) * (1 - OVERLAPPED[work.backend]),
-        optimizer=_optimizer_bytes(work) / machine.memory_bandwidth,
+        optimizer=_optimizer_bytes(work) / through_memory,
         idle=busy * (stages - 1) / count,
+        host=reached.host_s,
         spread=reached.spread,
     )
 
@@ -107,7 +121,7 @@ def _encoder_heads(work: Work, config: EncoderConfig) -> int:
     return 6 * (predicted + (work.rows * hidden**2 if config.pooler else 0))
 
 
-def _product_dtype(work: Work) -> str:
+def product_dtype(work: Work) -> str:
     """Trainium's compiler makes fp32 products in bf16 unless it is told otherwise."""
     return "fp32" if work.precision == "fp32" and work.backend not in ("xla", "neuron") else "bf16"
 
@@ -118,22 +132,22 @@ def _local_elements(work: Work) -> float:
 
 
 def _weight_bytes(work: Work) -> float:
-    """Weights are read three times; gradient sums are read and written, in fp32."""
-    return _local_elements(work) * (3 * work.hidden_bytes + 2 * FP32)
+    """Weights are read three times; gradient sums are read and written."""
+    return _local_elements(work) * (3 * work.hidden_bytes + 2 * work.sum_bytes)
 
 
-def _dropped_scores(work: Work) -> float:
-    """Probabilities of a micro-batch that dropout writes out, in units of two bytes each."""
+def _score_bytes(work: Work) -> float:
+    """Of the attention probabilities of a micro-batch, each time they go through memory."""
     if not work.attention_dropout:
         return 0
     numbers = work.config.num_layers * work.rows * work.heads * work.length**2
-    return numbers * work.hidden_bytes / 2
+    return numbers * work.hidden_bytes * SCORE_PASSES[work.backend]
 
 
 def _optimizer_bytes(work: Work) -> float:
     """Two moments, master or weight and gradient: read, and all but the gradient written."""
     share = work.data_parallel if work.zero1 else 1
-    return _local_elements(work) / share * 7 * FP32
+    return _local_elements(work) / share * 7 * work.sum_bytes
 
 
 def _tensor_parallel(work: Work, machine: Machine, reached: Efficiency) -> float:
@@ -184,4 +198,11 @@ def _copies(work: Work, machine: Machine, reached: Efficiency) -> float:
     inside = size * (near - 1) / near / (machine.bus_bandwidth * reached.link)
     each = machine.network_bandwidth / machine.devices
     between = size / near * (nodes - 1) / nodes / each
-    return inside + between + 2 * machine.floor_s * (near > 1) + 4 * machine.floor_s * (nodes > 1)
+    calls = 2 * (near > 1) + 4 * (nodes > 1)
+    return inside + between + calls * _buckets(work) * machine.floor_s
+
+
+def _buckets(work: Work) -> int:
+    """How many there are; a bucket holds one tensor at the least."""
+    size = _local_elements(work) * work.wire_bytes
+    return min(len(work.layouts), ceil(size / work.bucket_bytes))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from kitae.errors import RecipeError
-from kitae.plan.estimate import COMPILE_S, START_S, Estimate, span
+from kitae.plan.estimate import COMPILE_S, START_S, WARM_UP_S, Estimate, span
 
 
 def longest_s(found: Estimate) -> float | None:
     """Seconds until its last step, by the interval's end, compilation and start included."""
     train = found.train_s(1)
     backend = found.phases[0].work.backend
-    return None if train is None else COMPILE_S[backend] + START_S[backend] + train
+    return None if train is None else COMPILE_S[backend] + START_S[backend] + WARM_UP_S[backend] + train
 
 
 def moment(text: str) -> datetime:
