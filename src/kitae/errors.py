@@ -54,6 +54,12 @@ class ClusterError(KitaeError, RuntimeError):
     exit_code = 8
 
 
+class PrecompileError(KitaeError, RuntimeError):
+    """Graphs of a training are not compiled, or the compiler's cache cannot be used."""
+
+    exit_code = 9
+
+
 class StoppedError(KitaeError):
     """The run was stopped by a signal after it saved; run it again to go on (75 is EX_TEMPFAIL)."""
 
