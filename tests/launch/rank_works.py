@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -27,6 +28,11 @@ def add(mesh: Mesh, folder: str) -> None:
     print(f"rank {mesh.rank} warns", file=sys.stderr)
     facts = (total.item(), mesh.data.ranks, mesh.tensor.ranks, os.environ["MASTER_PORT"])
     note(folder, mesh, repr(facts))
+
+
+def environment(mesh: Mesh, folder: str) -> None:
+    """Write the variables of this rank down."""
+    (Path(folder) / f"environment-{mesh.rank}.json").write_text(json.dumps(dict(os.environ)))
 
 
 def fail(mesh: Mesh, folder: str, rank: int, how: str) -> None:

@@ -1,96 +1,191 @@
-"""Variables that transports, runtimes and compilers of a machine need, by its type. What is set stays.
+"""Variables that transports, runtimes and compilers of a machine need, by its stack and type.
 
-Sources: NeuronX Distributed's Llama and BERT-Large example scripts (EFA, runtime and allocator), the Neuron
-troubleshooting pages (a compile cache of its own for each host: locks on a network file system break it; the
-port of the runtime's own meeting, 48620), the guide of EFA for accelerated instances.
+The rows, with their reasons and sources, are catalog/environment.toml. What is set already stays, but for
+what must not be set at all.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import resource
+import shlex
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kitae.catalog.environment import refused, variables
+from kitae.errors import RecipeError
+
 ROOT_PORT = 48620
 """Where Neuron's runtimes meet; to be kept free with sysctl net.ipv4.ip_local_reserved_ports."""
-COMPILE_CACHE = Path("/var/tmp/kitae-compile-cache")
-"""On the machine's own disk."""
+OPEN_FILES = 65535
+"""So many files and sockets a rank's process may need open, on many machines."""
 _PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
+_MOUNTS = Path("/proc/mounts")
+_NEURON_DEVICE = Path("/dev/neuron0")
+_SHARED = re.compile(r"nfs|lustre|cifs|smb|gpfs|ceph|beegfs|glusterfs|9p|fuse\.(?!overlay)")
+"""Types of file systems that several machines may see."""
+_WITHOUT_EFA = ("trn1.2xlarge", "trn2.3xlarge", "g5.xlarge", "g6.xlarge")
+_WITH_EFA = ("trn1.", "trn1n.", "trn2.", "trn2u.", "trn3.", "trn3u.", "p4d.", "p4de.", "p5.", "p5e.", "p5en.")
+_NEURON = ("trn", "inf2")
+_BY_BACKEND = {"neuron": "torchneuron", "cuda": "cuda", "cpu": "cpu"}
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What variables depend on."""
+    """What variables depend on, beside stack and type."""
 
     master: str
     """Address of the first machine."""
     interface: str
     """That leads there; empty where it is not known."""
     host: str
+    several: bool = True
+    """Whether other machines take part."""
+    precision: str = ""
+    """Of the recipe; empty where it is not known."""
 
 
-Variables = Mapping[str, str]
-_EFA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "FI_EFA_FORK_SAFE": "1"}
-_NEURON = {
-    "NEURON_RT_EXEC_TIMEOUT": "600",
-    "NEURON_RT_ASYNC_EXEC_MAX_INFLIGHT_REQUESTS": "3",
-    "NEURON_RT_STOCHASTIC_ROUNDING_SEED": "0",
-    "MALLOC_ARENA_MAX": "64",
-}
+@dataclass(frozen=True)
+class Setting:
+    """A variable for a rank, and where it is from."""
+
+    name: str
+    value: str
+    why: str
+    source: str
 
 
-def _plain(at: Surroundings) -> Variables:
-    return {"GLOO_SOCKET_IFNAME": at.interface} if at.interface else {}
+def stack_of(backend: str, instance: str = "") -> str:
+    """Name of the stack that a backend of the table runs on: on a machine type, or on this machine."""
+    if backend != "xla":
+        return _BY_BACKEND.get(backend, "cpu")
+    chip = instance.startswith(_NEURON) or (not instance and _NEURON_DEVICE.exists())
+    return "trn1-xla" if chip else "xla-cpu"
 
 
-def _neuron(at: Surroundings) -> Variables:
-    sockets = {"CCOM_SOCKET_IFNAME": at.interface} if at.interface else {}
-    return {
-        **_plain(at),
-        **sockets,
-        **_NEURON,
-        "NEURON_RT_ROOT_COMM_ID": f"{at.master}:{ROOT_PORT}",
-        "NEURON_COMPILE_CACHE_URL": str(COMPILE_CACHE / at.host),
-    }
+def has_efa(instance: str) -> bool:
+    """Whether a type is known to have EFA."""
+    return instance.startswith(_WITH_EFA) and not instance.startswith(_WITHOUT_EFA)
 
 
-def _neuron_efa(at: Surroundings) -> Variables:
-    return {**_neuron(at), **_EFA}
+def settings_of(stack: str, instance: str, at: Surroundings) -> list[Setting]:
+    """What a rank needs on a machine of this type, each variable once."""
+    holds = {"interface": bool(at.interface), "efa": has_efa(instance), "several": at.several}
+    conditions = {name for name, met in holds.items() if met}
+    found: dict[str, Setting] = {}
+    for row in variables():
+        if row.name not in found and row.holds(stack, conditions, at.precision):
+            value = row.value.format(master=at.master, interface=at.interface, host=at.host)
+            found[row.name] = Setting(row.name, value, row.why, row.source)
+    return list(found.values())
 
 
-def _nvidia(at: Surroundings) -> Variables:
-    sockets = {"NCCL_SOCKET_IFNAME": at.interface} if at.interface else {}
-    return {**_plain(at), **sockets}
+def refusals(stack: str, precision: str, environ: Mapping[str, str]) -> list[Setting]:
+    """What is set and must not be, each with the way out; the compile cache where it must not lie, too."""
+    found = [
+        Setting(row.name, environ[row.name], row.why, row.source)
+        for row in refused()
+        if row.holds(stack, set(), precision) and _is_set(environ.get(row.name), row.value)
+    ]
+    cache = compile_cache(environ) if stack == "trn1-xla" else None
+    reason = None if cache is None else unfit_cache(cache, socket.gethostname())
+    if cache is not None and reason is not None:
+        found.append(Setting("compile cache", cache, reason, "training-troubleshooting.rst"))
+    return found
 
 
-def _nvidia_efa(at: Surroundings) -> Variables:
-    return {**_nvidia(at), **_EFA}
+def _is_set(value: str | None, unwanted: str) -> bool:
+    if value is None:
+        return False
+    return value == unwanted if unwanted else value.strip().lower() not in ("", "0", "false")
 
 
-KINDS: dict[str, Callable[[Surroundings], Variables]] = {
-    "trn1.2xlarge": _neuron,
-    "trn1.": _neuron_efa,
-    "trn1n.": _neuron_efa,
-    "trn2.": _neuron_efa,
-    "trn2u.": _neuron_efa,
-    "trn3.": _neuron_efa,
-    "trn3u.": _neuron_efa,
-    "p4d.": _nvidia_efa,
-    "p4de.": _nvidia_efa,
-    "p5.": _nvidia_efa,
-    "p5e.": _nvidia_efa,
-    "p5en.": _nvidia_efa,
-    "g5.": _nvidia,
-    "g6.": _nvidia,
-    "": _plain,
-}
-"""By what an instance type begins with; the first that fits."""
+def compile_cache(environ: Mapping[str, str]) -> str | None:
+    """Where the XLA compiler's cache is to lie: --cache_dir in the flags wins over the variable."""
+    flags = _words(environ.get("NEURON_CC_FLAGS", ""))
+    for index, flag in enumerate(flags):
+        if flag.startswith("--cache_dir="):
+            return flag.removeprefix("--cache_dir=")
+        if flag == "--cache_dir" and index + 1 < len(flags):
+            return flags[index + 1]
+    return environ.get("NEURON_COMPILE_CACHE_URL")
 
 
-def environment_of(instance: str, at: Surroundings) -> Variables:
-    """The variables of a machine of this type; those of any machine for a type that is not known."""
-    return next(make(at) for prefix, make in KINDS.items() if instance.startswith(prefix))
+def _words(flags: str) -> list[str]:
+    try:
+        return shlex.split(flags)
+    except ValueError:  # a quote that is not closed
+        return flags.split()
+
+
+def unfit_cache(cache: str, host: str) -> str | None:
+    """Why the XLA compiler's cache must not lie there, or None: several machines would share it."""
+    if cache.startswith("s3://"):
+        return None
+    path = Path(cache).expanduser()
+    kind = shared_file_system(path)
+    if kind is None or any(host in part for part in path.parts):
+        return None
+    return (
+        f"it lies on a file system that machines share ({kind}), where its locks break; unset it, or end the "
+        f"path with the machine's name ({host}), or take an s3:// address"
+    )
+
+
+def shared_file_system(path: Path, mounts: Path | None = None) -> str | None:
+    """Type of the file system that a path lies on, where several machines may see it; else None."""
+    where = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would wait for a mount that hangs
+    best, kind = -1, ""
+    try:
+        lines = (mounts or _MOUNTS).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        parts = line.split()
+        if len(parts) < 3:
+            continue
+        point = Path(parts[1].replace("\\040", " "))
+        if where.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), parts[2]
+    return kind if _SHARED.match(kind) else None
+
+
+def apply(backend: str, at: Surroundings, environ: MutableMapping[str, str] | None = None) -> list[Setting]:
+    """Set what ranks here need and is not set; what that was. `RecipeError` for what must not be set."""
+    environ = os.environ if environ is None else environ
+    instance = instance_type()
+    stack = stack_of(backend, instance if instance.startswith(_NEURON) else "")
+    wrong = refusals(stack, at.precision, environ)
+    if wrong:
+        raise RecipeError("; ".join(f"{one.name}={one.value} must not be set: {one.why}" for one in wrong))
+    chosen = [one for one in settings_of(stack, instance, at) if one.name not in environ]
+    environ.update({one.name: one.value for one in chosen})
+    return chosen
+
+
+@contextmanager
+def surrounded(backend: str, precision: str) -> Iterator[None]:
+    """Set what ranks of one machine alone need, which they inherit, for as long as this lasts."""
+    chosen = apply(backend, here("127.0.0.1", "", several=False, precision=precision))
+    if chosen:
+        raise_file_limit()
+    try:
+        yield
+    finally:
+        for one in chosen:
+            os.environ.pop(one.name, None)
+
+
+def raise_file_limit() -> None:
+    """Allow as many open files as the system lets this process have: ranks hold a socket for each other."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def instance_type() -> str:
@@ -101,6 +196,6 @@ def instance_type() -> str:
         return ""
 
 
-def here(master: str, interface: str) -> Surroundings:
+def here(master: str, interface: str, *, several: bool = True, precision: str = "") -> Surroundings:
     """Of this machine."""
-    return Surroundings(master, interface, socket.gethostname())
+    return Surroundings(master, interface, socket.gethostname(), several, precision)

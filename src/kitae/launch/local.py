@@ -14,6 +14,7 @@ from typing import Any
 
 from kitae.errors import StorageError, TrainingError
 from kitae.launch.agent import Agent
+from kitae.launch.environment import surrounded
 from kitae.launch.heartbeat import make_heartbeat
 from kitae.launch.node_end import NodeEnd, result_of_nodes
 from kitae.launch.order import Launch, Order
@@ -33,9 +34,10 @@ def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> No
     Rank 0 has the terminal; the others write to their logs. Returns when the function has returned in all
     ranks. Raises the first failure as the `KitaeError` that it was (`RankBugError` for what nobody foresaw,
     `TrainingError` for a rank that died or got stuck), `StoppedError` after a stop signal, which is passed on
-    to the ranks, and KeyboardInterrupt after a second Ctrl-C, which ends them at once.
+    to the ranks, KeyboardInterrupt after a second Ctrl-C, which ends them at once, and `RecipeError` for a
+    variable of this machine that must not be set.
     """
-    with Stops() as stops:
+    with surrounded(launch.backend, launch.precision), Stops() as stops:
         result = result_of_nodes([run_ranks(entry, arguments, launch, stops)], launch, stops.asked)
     if result is not None:
         show_cursor()

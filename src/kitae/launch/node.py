@@ -7,7 +7,6 @@ others, starts its ranks and leaves in the folder how they ended.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from signal import Signals
 
 from kitae.errors import KitaeError
-from kitae.launch.environment import environment_of, here, instance_type
+from kitae.launch.environment import apply, here, raise_file_limit
 from kitae.launch.local import run_ranks
 from kitae.launch.meeting import meet
 from kitae.launch.node_end import NodeEnd
@@ -47,9 +46,7 @@ def _run(order: Order, node: int, stops: Stops) -> NodeEnd:
     launch = order.launch
     try:
         meeting = meet(order.folder, launch.job, node, launch.addresses)
-        around = here(launch.addresses[0], meeting.interface)
-        for name, value in environment_of(instance_type(), around).items():
-            os.environ.setdefault(name, value)
+        apply(launch.backend, here(launch.addresses[0], meeting.interface, precision=launch.precision))
         own = replace(launch, node=node, meeting=meeting.endpoint, interface=meeting.interface)
         return run_ranks(order.entry, order.arguments, own, stops)
     except KitaeError as error:
@@ -81,14 +78,6 @@ def watch_for_stop(path: Path, stops: Stops) -> None:
             time.sleep(_LOOK_S)
 
     threading.Thread(target=look, daemon=True).start()
-
-
-def raise_file_limit() -> None:
-    """Allow as many open files as the system lets this process have: ranks hold a socket for each other."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ class Launch:
     """Folder of rank-N.log."""
     title: str = "attempt 1"
     """What the logs call this start."""
+    precision: str = ""
+    """Of the recipe, where one is trained: a runtime may have to be told how to round."""
     attempt: Path | None = None
     """Folder that all machines see, for what they have to tell each other; None for one alone."""
     names: tuple[str, ...] = ("this machine",)

@@ -69,12 +69,14 @@ def train_model(job: Job, key: str) -> dict[str, Any]:
 
 def _train_here(job: Job, key: str) -> dict[str, Any]:
     """Train in this process."""
+    from kitae.launch.environment import surrounded
     from kitae.parallel.mesh import Mesh
     from kitae.train.loop import train
 
-    training = _train_job(job, key, Mesh(), job.report)
-    sample_once(job, lambda: training.model, "before", key)
-    result = train(training)
+    with surrounded(job.backend, job.recipe.training.precision):
+        training = _train_job(job, key, Mesh(), job.report)
+        sample_once(job, lambda: training.model, "before", key)
+        result = train(training)
 
     def trained() -> Model:
         device = training.backend.device
@@ -102,6 +104,7 @@ def _train_in_ranks(job: Job, key: str) -> dict[str, Any]:
         timeout_s=parallel.timeout_s,
         logs=job.run.log.parent,
         title=f"attempt {job.run.attempts}",
+        precision=job.recipe.training.precision,
         **_machines(job),
     )
     where = "" if job.machines is None else f" on {', '.join(launch.names)}"
