@@ -16,7 +16,7 @@ def test_the_cpu_is_always_there():
     assert (backend.name, backend.device.type, backend.default_precision) == ("cpu", "cpu", "fp32")
     assert "cpu" in available()
     backend.synchronize()
-    backend.boundary()
+    backend.boundary("update")
 
 
 def test_without_a_name_the_first_available_is_taken():

@@ -58,12 +58,14 @@ class CpuBackend(Backend):
 
     def memory_bytes(self) -> int:
         """Peak resident bytes of this process."""
-        if _STATUS.exists() and (peak := re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())):
-            return int(peak[1]) * 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_resident_bytes()
 
-    def boundary(self) -> None:
-        """Nothing is collected here."""
+
+def peak_resident_bytes() -> int:
+    """Most bytes of memory that this process has had at once."""
+    if _STATUS.exists() and (peak := re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())):
+        return int(peak[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @cache

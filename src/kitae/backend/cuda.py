@@ -51,6 +51,3 @@ class CudaBackend(Backend):
     def memory_bytes(self) -> int:
         """Peak bytes of tensors on the device."""
         return torch.cuda.max_memory_allocated(self.device)
-
-    def boundary(self) -> None:
-        """Nothing is collected here."""

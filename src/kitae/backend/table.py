@@ -5,10 +5,13 @@ from __future__ import annotations
 from kitae.backend.base import Backend
 from kitae.backend.cpu import CpuBackend
 from kitae.backend.cuda import CudaBackend
+from kitae.backend.xla import XlaBackend
 from kitae.errors import RecipeError
 
-BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (CudaBackend, CpuBackend)}
-"""By name; without a name the first that is available is taken."""
+BACKENDS: dict[str, type[Backend]] = {
+    backend.name: backend for backend in (XlaBackend, CudaBackend, CpuBackend)
+}
+"""By name; without a name the first that is available, and may be taken so, is taken."""
 
 
 def available() -> list[str]:
@@ -16,9 +19,14 @@ def available() -> list[str]:
     return [name for name, backend in BACKENDS.items() if backend.unavailable() is None]
 
 
+def default_name() -> str:
+    """Name of the backend that is taken when none is named."""
+    return next(name for name, one in BACKENDS.items() if one.unasked() and one.unavailable() is None)
+
+
 def select(name: str | None = None) -> Backend:
     """Return the backend called `name` or the first available one; `RecipeError` names what there is."""
-    chosen = available()[0] if name is None else name
+    chosen = default_name() if name is None else name
     backend = BACKENDS.get(chosen)
     reason = "kitae knows none of that name" if backend is None else backend.unavailable()
     if backend is None or reason is not None:

@@ -26,9 +26,10 @@ from kitae.recipe.sources import ModelConfig, TokenizerConfig
 from kitae.stages.files import read_json
 from kitae.stages.heads import target_of
 from kitae.stages.importing import find_start
-from kitae.stages.job import Job, Report, cache_folder
+from kitae.stages.job import Job, Report
 from kitae.stages.run_folder import RunFolder
 from kitae.stages.topology import check_cut, world_size
+from kitae.storage.cache import cache_folder
 
 HEAD = "lm_head.weight"
 _NVIDIA = Path("/proc/driver/nvidia/version")

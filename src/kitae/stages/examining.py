@@ -13,7 +13,8 @@ from kitae.data.sources import Sources, open_source
 from kitae.doctor.finding import Patient
 from kitae.errors import RecipeError
 from kitae.stages.files import read_json
-from kitae.stages.job import Job, cache_folder, open_job
+from kitae.stages.job import Job, open_job
+from kitae.storage.cache import cache_folder
 
 SAMPLE_DOCUMENTS = 1000
 SAMPLE_CHARS = 100_000

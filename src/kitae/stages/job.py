@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +21,7 @@ from kitae.recipe.schema import Recipe, phase_recipes
 from kitae.recipe.sources import ModelConfig, TokenizerConfig
 from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.run_folder import RunFolder
+from kitae.storage.cache import cache_folder
 from kitae.storage.files import replace_file
 
 Report = Callable[[str], None]
@@ -56,13 +56,6 @@ def _learned(section: dict[str, Any]) -> dict[str, Any]:
         for name, value in section.items()
         if name not in COMPUTING and (name not in LATER_FIELDS or value != LATER_FIELDS[name])
     }
-
-
-def cache_folder() -> Path:
-    """Where content-addressed data and models lie: `$KITAE_CACHE`, else `~/.cache/kitae`."""
-    given = os.environ.get("KITAE_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(given).absolute() if given else base / "kitae"
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,11 @@ Tensors = Callable[[Any, tuple[int, ...], int, torch.device], Part]
 """Makes tensors of padded rows, given their numbers and the place of the first in the update."""
 
 
+def inputs_of(part: AnyMicroBatch) -> dict[str, torch.Tensor]:
+    """The tensors of a micro-batch by name."""
+    return {name: one for name, one in vars(part).items() if isinstance(one, torch.Tensor)}
+
+
 @dataclass(frozen=True)
 class MicroBatch:
     """Rows of text that goes on, int64 [B, S]."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kitae.backend.base import Backend
 from kitae.data.examples import Examples, Sample
 from kitae.parallel.mesh import Mesh, sum_over_copies
-from kitae.train.batch import AnyMicroBatch, micro_batch
+from kitae.train.batch import AnyMicroBatch, inputs_of, micro_batch
 from kitae.train.finite import explain
 from kitae.train.objective import Objective, mean_loss
 
@@ -101,7 +101,7 @@ def evaluate(
         if not np.isfinite(scores).all():
             bad = bad or [batch]
         found.append((rows, scores))
-        backend.boundary()
+        backend.boundary("evaluate", inputs_of(batch))
     if any(mesh.control.exchange(bool(bad))):
         raise explain(
             objective.model, objective.scores, bad, "held-out evaluation", backward=False, mesh=mesh

@@ -14,7 +14,7 @@ from kitae.parallel.data_parallel import DataParallel
 from kitae.parallel.gradients import global_norm, sum_copies
 from kitae.parallel.mesh import Mesh, sum_over_copies
 from kitae.parallel.shares import Shares
-from kitae.train.batch import AnyMicroBatch, GlobalBatch
+from kitae.train.batch import AnyMicroBatch, GlobalBatch, inputs_of
 from kitae.train.finite import explain
 from kitae.train.objective import Objective
 from kitae.train.optimizer import Optimizer, clip
@@ -41,6 +41,13 @@ class Gradients:
     """Sums over all ranks for the rows that this rank updates, fp32, by parameter."""
     norm: torch.Tensor
     """Global norm, the same on all ranks."""
+
+
+def graph_name(index: int, count: int) -> str:
+    """What the graph of micro-batch `index` of `count` is called: the first sets gradients, others add."""
+    if count == 1:
+        return "train/only"
+    return "train/first" if index == 0 else "train/last" if index == count - 1 else "train/middle"
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ class Stepper:
                 self.replicas.begin()
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
-            self.backend.boundary()
+            self.backend.boundary(graph_name(index, last + 1), inputs_of(micro_batch), [losses[-1]])
         of_rows = self.replicas.finish(self.weights.sums())
         check()
         layouts = self.shares.layouts
@@ -121,7 +128,7 @@ class Stepper:
         self.optimizer.step(learning_rate, gradients)
         self.publish()
         self.weights.clear_gradients()
-        self.backend.boundary()
+        self.backend.boundary("update")
         self.backend.synchronize()
 
     def _of_all(self, parts: list[float]) -> float:

@@ -50,7 +50,7 @@ class Submission:
         """That of a recipe's file, or of a run that was submitted before. Raises `RecipeError`."""
         from kitae.recipe.load import load_recipe
         from kitae.recipe.paths import with_absolute_paths
-        from kitae.stages.job import cache_folder
+        from kitae.storage.cache import cache_folder
 
         loaded = load_recipe(recipe_file(path), overrides)
         recipe = with_absolute_paths(loaded.recipe, loaded.base)

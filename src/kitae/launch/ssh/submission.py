@@ -92,7 +92,7 @@ class Sending:
         """The recipe as it is there, and where the wheel is."""
         from kitae.data.hashing import HashCache
         from kitae.recipe.paths import with_paths
-        from kitae.stages.job import cache_folder
+        from kitae.storage.cache import cache_folder
 
         cache = cache_folder()
         inputs = Inputs(HashCache(cache / "hashes"), head.folder, lambda path: _run_on(head, path))
