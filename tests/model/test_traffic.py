@@ -1,30 +1,34 @@
-"""Bytes in collectives: the closed form is what the meter of real processes counts, by kind and exactly."""
+"""Collectives: the closed form is what the meter of real processes counts, one by one."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 import torch
 from cut_decoders import batch, decoder_of, loss_of
 from ranks import run_ranks
 
-from kitae.backend.group import ALONE
+from kitae.backend.group import ALONE, Call
 from kitae.parallel.data_parallel import DataParallel
 from kitae.parallel.gradients import global_norm, sum_copies
+from kitae.parallel.grid import partitions
 from kitae.parallel.region import region_of
 from kitae.parallel.shares import Shares
-from kitae.parallel.traffic import Spread, Work, update_traffic
+from kitae.parallel.traffic import Spread, Work, update_traffic, update_travels
 from kitae.recipe.training import OptimizerConfig
 from kitae.train.loss import IGNORE
 from kitae.train.optimizer import OPTIMIZERS
 from kitae.train.precision import PRECISIONS
 
 MICRO_BATCHES = 2
+BUCKET_BYTES, CHUNK_TOKENS = 3000, 8
 WIDTHS = {"fp32": (4, 4, 4), "bf16": (2, 2, 2), "autocast": (4, 2, 4)}
 """Bytes of hidden states, of what products give, and of parameters."""
 
 
 def metered(mesh, case, precision, sequence_parallel, recompute, zero1, wire_dtype):
-    """Bytes by kind of one update, and those of the closed form."""
+    """One update's collectives and bytes by kind, as metered and of the closed form."""
     decoder = decoder_of(case, region_of(mesh.tensor, sequence_parallel))
     decoder.recompute = recompute
     shares = Shares(decoder.layouts, mesh.data if zero1 else ALONE)
@@ -33,7 +37,7 @@ def metered(mesh, case, precision, sequence_parallel, recompute, zero1, wire_dty
         weights, (), OptimizerConfig(), fused=False, seed=0, shares=shares, mesh=mesh
     )
     data = DataParallel(
-        dict(decoder.named_parameters()), shares, mesh.data, wire_dtype=wire_dtype, bucket_bytes=3000
+        dict(decoder.named_parameters()), shares, mesh.data, wire_dtype=wire_dtype, bucket_bytes=BUCKET_BYTES
     )
     mesh.meter.taken.clear()
     for _ in range(MICRO_BATCHES):
@@ -55,6 +59,7 @@ def metered(mesh, case, precision, sequence_parallel, recompute, zero1, wire_dty
         sequence_parallel=sequence_parallel,
         zero1=zero1,
         wire_bytes=wire_dtype.itemsize,
+        bucket_bytes=BUCKET_BYTES,
     )
     work = Work(
         hidden_size=decoder.config.hidden_size,
@@ -65,8 +70,16 @@ def metered(mesh, case, precision, sequence_parallel, recompute, zero1, wire_dty
         product_bytes=product_bytes,
         parameter_bytes=parameter_bytes,
         recompute_layers=recompute == "full",
+        chunk_tokens=CHUNK_TOKENS,
     )
-    return dict(mesh.meter.bytes_in), dict(update_traffic(decoder.layouts, spread, work))
+    taken, bytes_in = dict(mesh.meter.taken), dict(mesh.meter.bytes_in)
+    travels = update_travels(decoder.layouts, spread, work)
+    expected = Counter()
+    for travel, count in travels.items():
+        groups = travel.partition(partitions(mesh.control.size, mesh.tensor.size))
+        own = next(group for group in groups if mesh.rank in group)
+        expected[Call(travel.kind, own, travel.bytes_in)] += count
+    return (taken, bytes_in), (dict(expected), dict(update_traffic(decoder.layouts, spread, work)))
 
 
 FP32, BF16 = torch.float32, torch.bfloat16

@@ -12,8 +12,9 @@ from torch import nn
 
 from kitae.backend.group import ALONE
 from kitae.parallel.buckets import ReturnRows
-from kitae.parallel.data_parallel import DataParallel, packed
+from kitae.parallel.data_parallel import DataParallel
 from kitae.parallel.gradients import plain_layouts
+from kitae.parallel.packed import packed
 from kitae.parallel.shares import Shares
 
 SHAPES = {

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 import torch
 
 from kitae.backend.group import Group
-from kitae.parallel.buckets import Exchange, GatherRows, ReduceAll, ReturnRows, ScatterRows
+from kitae.parallel.buckets import Exchange, GatherRows, ReduceAll, ReturnRows, ScatterRows, ScatterSums
 from kitae.parallel.layout import Shape
+from kitae.parallel.packed import packed
 from kitae.parallel.shares import Shares
 
 IN_FLIGHT = 2
@@ -89,13 +90,20 @@ class DataParallel:
             sizes.setdefault(parameter.dtype, {})[name] = parameter.nbytes
         return [names for of_dtype in sizes.values() for names in packed(of_dtype, self._bucket_bytes)]
 
+    @property
+    def _sums_on_receipt(self) -> bool:
+        """Whether the rank that gets rows sums them: also where what travels holds fewer digits than sums."""
+        transport = self._group.transport
+        return transport is None or transport.sums_on_receipt or self._wire_dtype != torch.float32
+
     def _new_round(self) -> _Round:
         return _Round(self._buckets, self._exchange, self._release)
 
     def _exchange(self, shapes: Mapping[str, Shape]) -> Exchange:
         device = self._parameters[next(iter(shapes))].device
         if self._shares.group.size > 1:
-            return ScatterRows(shapes, self._group, self._wire_dtype, device)
+            own_rows = ScatterRows if self._sums_on_receipt else ScatterSums
+            return own_rows(shapes, self._group, self._wire_dtype, device)
         if self._wire_dtype == torch.float32:
             return ReduceAll(shapes, self._group, self._wire_dtype, device)
         return ReturnRows(shapes, self._group, self._wire_dtype, device)
@@ -155,16 +163,3 @@ class _Round:
         while self._received < len(self._started) - count:
             self._started[self._received].receive()
             self._received += 1
-
-
-def packed(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
-    """Cut names with sizes into runs of at most `limit` together; what is larger stands alone."""
-    runs: list[list[str]] = []
-    left = 0
-    for name, size in sizes.items():
-        if size > left or not runs:
-            runs.append([])
-            left = limit
-        runs[-1].append(name)
-        left -= size
-    return runs

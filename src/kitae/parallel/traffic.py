@@ -1,4 +1,4 @@
-"""Closed form of the bytes that a rank gives to collectives in one update of a decoder, by kind.
+"""Closed form of the collectives of one update: their kinds, among whom, with how many bytes, and how often.
 
 T tokens of a micro-batch, H hidden, L layers. Of what ranks tell each other over the control group (signals,
 counts, losses: some bytes a micro-batch) nothing is in here, nor of evaluations or LAMB's norms.
@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
+from kitae.parallel.grid import Partition, Partitions
 from kitae.parallel.layout import ParameterLayout
+from kitae.parallel.packed import packed
 from kitae.parallel.rows import rows_each, share_layouts
 
 FP32 = 4
@@ -29,6 +32,10 @@ class Spread:
     zero1: bool
     wire_bytes: int
     """Of an element of a gradient between copies: 4 or 2."""
+    bucket_bytes: int = 64 << 20
+    """Of gradients, and of weights, that travel together."""
+    sums_on_receipt: bool = True
+    """Whether the transport's ranks sum the rows that they get, see `backend/transport.py`."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Work:
     tokens: Sequence[int]
     """By micro-batch: rows x length."""
     targets: int
-    """Tokens with a target, of all micro-batches."""
+    """Tokens with a target, of all micro-batches, which have equally many."""
     hidden_bytes: int
     """Of an element of the hidden states between layers."""
     product_bytes: int
@@ -49,77 +56,156 @@ class Work:
     """Of an element of a parameter."""
     recompute_layers: bool
     """Whether the backward pass computes whole layers again."""
+    chunk_tokens: int = 512
+    """Tokens with a target whose loss is taken together."""
+
+
+class Travel(NamedTuple):
+    """A collective that every rank takes part in, each in its own group."""
+
+    kind: str
+    among: str
+    """`tensor`, `data` or `world`, or `copies-N` for the N neighbours that hold the same KV heads."""
+    bytes_in: int
+    """Of the tensor that a rank gives."""
+
+    def partition(self, partitions: Partitions) -> Partition:
+        """The groups of all ranks."""
+        kind, _, size = self.among.partition("-")
+        if kind == "copies":
+            return partitions.copies[int(size)]
+        return {
+            "tensor": partitions.tensor,
+            "data": partitions.data,
+            "world": partitions.everyone,
+        }[kind]
+
+
+Travels = Counter[Travel]
+"""How often each happens."""
 
 
 def update_traffic(layouts: Sequence[ParameterLayout], spread: Spread, work: Work) -> Counter[str]:
     """Bytes given to collectives by kind, for a rank with these local parameters."""
     total: Counter[str] = Counter()
-    if spread.tensor_parallel_size > 1:
-        total += _activations(spread, work)
-        total += _losses(work)
-        total += _copies(layouts, spread)
-    if spread.data_parallel_size > 1:
-        total += _gradients(layouts, spread)
-        total += _weights(layouts, spread, work)
-    if spread.tensor_parallel_size > 1 or _sharded(spread):
-        total["all_gather"] += FP32  # the gradients' norm
+    for travel, count in update_travels(layouts, spread, work).items():
+        total[travel.kind] += count * travel.bytes_in
     return total
 
 
-def _sharded(spread: Spread) -> bool:
-    return spread.zero1 and spread.data_parallel_size > 1
+def update_travels(layouts: Sequence[ParameterLayout], spread: Spread, work: Work) -> Travels:
+    """The collectives of an update, for a rank with these local parameters."""
+    return micro_batch_travels(spread, work) + reduction_travels(layouts, spread, work)
 
 
-def _activations(spread: Spread, work: Work) -> Counter[str]:
+def micro_batch_travels(spread: Spread, work: Work) -> Travels:
+    """Those of all forward and backward passes."""
+    if spread.tensor_parallel_size == 1:
+        return Counter()
+    return _activations(spread, work) + _losses(work)
+
+
+def reduction_travels(layouts: Sequence[ParameterLayout], spread: Spread, work: Work) -> Travels:
+    """Those of the gradients' sums and norm, and of the new weights."""
+    total: Travels = Counter()
+    if spread.data_parallel_size > 1:
+        total += _gradients(layouts, spread)
+        total += _weights(layouts, spread, work)
+    if spread.tensor_parallel_size > 1:
+        total += _copies(layouts, spread)
+    sharded = spread.zero1 and spread.data_parallel_size > 1
+    if sharded or spread.tensor_parallel_size > 1:
+        total[Travel("all_gather", "world" if sharded else "tensor", FP32)] += 1  # the gradients' norm
+    return total
+
+
+def _activations(spread: Spread, work: Work) -> Travels:
     """Entering and leaving what is cut: at the ends, and twice in a layer, each with its gradient.
 
     With sequence parallelism whole states are summed and scattered, and parts gathered; the norms' outputs
     are gathered again for the backward pass. A layer that is computed again stops before its last sum, as
     nothing that is kept depends on it.
     """
-    ends, layers = work.hidden_bytes, work.num_layers * work.product_bytes
-    again = layers if work.recompute_layers else 0
-    state = sum(work.tokens) * work.hidden_size
-    summed = state * (2 * ends + 4 * layers + again)
-    if not spread.sequence_parallel:
-        return Counter(all_reduce=summed)
-    part = state // spread.tensor_parallel_size
-    return Counter(reduce_scatter=summed, all_gather=part * (2 * ends + 6 * layers + 2 * again))
+    again = work.num_layers if work.recompute_layers else 0
+    total: Travels = Counter()
+    for tokens in work.tokens:
+        state = tokens * work.hidden_size
+        summed = {work.hidden_bytes: 2}, {work.product_bytes: 4 * work.num_layers + again}
+        kind = "reduce_scatter" if spread.sequence_parallel else "all_reduce"
+        total += _sized(kind, state, *summed)
+        if spread.sequence_parallel:
+            gathered = {work.hidden_bytes: 2}, {work.product_bytes: 6 * work.num_layers + 2 * again}
+            total += _sized("all_gather", state // spread.tensor_parallel_size, *gathered)
+    return total
 
 
-def _losses(work: Work) -> Counter[str]:
-    """Of every token with a target: its largest logit, sum of exponentials, and target's logit."""
-    return Counter(all_reduce=work.targets * 3 * FP32)
+def _sized(kind: str, elements: int, *calls: dict[int, int]) -> Travels:
+    """Calls among tensor-parallel ranks: how many, by bytes of an element."""
+    total: Travels = Counter()
+    for sizes in calls:
+        total += Counter({Travel(kind, "tensor", elements * size): count for size, count in sizes.items()})
+    return total
 
 
-def _copies(layouts: Iterable[ParameterLayout], spread: Spread) -> Counter[str]:
+def _losses(work: Work) -> Travels:
+    """Of a chunk of tokens with a target: largest logits, then sums of exponentials and targets' logits."""
+    total: Travels = Counter()
+    for _ in work.tokens:
+        chunks, left = divmod(work.targets // len(work.tokens), work.chunk_tokens)
+        for tokens, count in ((work.chunk_tokens, chunks), (left, int(left > 0))):
+            if count:
+                total[Travel("all_reduce", "tensor", tokens * FP32)] += count
+                total[Travel("all_reduce", "tensor", 2 * tokens * FP32)] += count
+    return total
+
+
+def _copies(layouts: Iterable[ParameterLayout], spread: Spread) -> Travels:
     """Gradients of pieces of which several tensor-parallel ranks have a part; of the own rows."""
     size, rank = spread.data_parallel_size if spread.zero1 else 1, spread.data_parallel_rank
-    elements = sum(
-        prod(piece.local_shape)
-        for layout in share_layouts(layouts, size, rank)
-        if spread.sequence_parallel or not layout.token_wise
-        for piece in layout.pieces
-        if piece.replicas > 1
+    elements: Counter[int] = Counter()
+    for layout in share_layouts(layouts, size, rank):
+        if spread.sequence_parallel or not layout.token_wise:
+            for piece in layout.pieces:
+                elements[piece.replicas] += prod(piece.local_shape)
+    del elements[1]
+    whole = spread.tensor_parallel_size
+    return Counter(
+        Travel("all_reduce", "tensor" if size == whole else f"copies-{size}", count * FP32)
+        for size, count in elements.items()
     )
-    return Counter(all_reduce=elements * FP32)
 
 
-def _gradients(layouts: Iterable[ParameterLayout], spread: Spread) -> Counter[str]:
+def _gradients(layouts: Iterable[ParameterLayout], spread: Spread) -> Travels:
     """Rows to their ranks, and in bf16 without ZeRO-1 their sums back; else an all-reduce."""
-    rows = sum(_each(layout, spread) for layout in layouts)
-    exchanged = Counter(all_to_all=spread.data_parallel_size * rows * spread.wire_bytes)
-    if spread.zero1:
-        return exchanged
-    if spread.wire_bytes == FP32:
-        return Counter(all_reduce=sum(prod(layout.shape) for layout in layouts) * FP32)
-    return exchanged + Counter(all_gather=rows * spread.wire_bytes)
+    total: Travels = Counter()
+    by_name = {layout.name: layout for layout in layouts}
+    sizes = {name: prod(by_name[name].shape) * spread.wire_bytes for name in reversed(by_name)}
+    for names in packed(sizes, spread.bucket_bytes):
+        rows = sum(_each(by_name[name], spread) for name in names)
+        whole = rows * spread.data_parallel_size * spread.wire_bytes
+        if spread.wire_bytes == FP32 and not spread.zero1:
+            total[Travel("all_reduce", "data", sum(sizes[name] for name in names))] += 1
+        elif spread.wire_bytes == FP32 and not spread.sums_on_receipt:
+            total[Travel("reduce_scatter", "data", whole)] += 1
+        else:
+            total[Travel("all_to_all", "data", whole)] += 1
+            if not spread.zero1:
+                total[Travel("all_gather", "data", rows * spread.wire_bytes)] += 1
+    return total
 
 
-def _weights(layouts: Iterable[ParameterLayout], spread: Spread, work: Work) -> Counter[str]:
+def _weights(layouts: Iterable[ParameterLayout], spread: Spread, work: Work) -> Travels:
     """Under ZeRO-1, the rows that the rank updated."""
-    rows = sum(_each(layout, spread) for layout in layouts)
-    return Counter(all_gather=rows * work.parameter_bytes) if spread.zero1 else Counter()
+    if not spread.zero1:
+        return Counter()
+    by_name = {layout.name: layout for layout in layouts}
+    sizes = {name: prod(layout.shape) * work.parameter_bytes for name, layout in by_name.items()}
+    return Counter(
+        Travel(
+            "all_gather", "data", sum(_each(by_name[name], spread) for name in names) * work.parameter_bytes
+        )
+        for names in packed(sizes, spread.bucket_bytes)
+    )
 
 
 def _each(layout: ParameterLayout, spread: Spread) -> int:
