@@ -9,8 +9,9 @@ import pytest
 
 from kitae import catalog
 from kitae.model.memory import count_parameters
-from kitae.plan.estimate import WARM_UP_S, estimate
+from kitae.plan.estimate import estimate
 from kitae.plan.machine import rented
+from kitae.plan.phases import WARM_UP_S, Stretch
 from kitae.plan.published import published_rows
 from kitae.recipe.base import Duration
 
@@ -26,7 +27,7 @@ HOUR = 3600
     ],
 )
 def test_phase_1_of_bert_on_16_nodes_takes_under_8_hours(row: str, steps: int):
-    found = estimate([("seq128", ROWS[row].work, Duration(steps, "steps"), None)], ROWS[row].machine)
+    found = estimate([Stretch("seq128", ROWS[row].work, Duration(steps, "steps"))], ROWS[row].machine)
     longest = found.train_s(1)
     assert longest is not None
     assert 2 * HOUR < longest < 8 * HOUR
@@ -41,7 +42,7 @@ def test_the_checkpoint_of_bert_is_as_large_as_it_was_seen():
 def test_the_log_of_two_steps_of_8b_on_four_nodes():
     """4.62 and 5.33 sequences a second: means since the start, and the first step loads graphs."""
     row = ROWS["Llama 3.1 8B, 4 nodes (second step)"]
-    step = estimate([(None, row.work, Duration(2, "steps"), None)], row.machine).phases[0].time
+    step = estimate([Stretch(None, row.work, Duration(2, "steps"))], row.machine).phases[0].time
     for seconds, within in ((step.seconds, 0.06), *((end, 0.25) for end in step.interval)):
         passed = accumulate((seconds + WARM_UP_S["xla"], seconds))
         logged = [row.work.global_rows * done / time for done, time in enumerate(passed, 1)]
@@ -59,7 +60,7 @@ def test_the_log_of_two_steps_of_8b_on_four_nodes():
 )
 def test_ten_epochs_of_the_japanese_classifier_take_as_long_as_they_did(row: str, seconds: float):
     work, machine = ROWS[f"BERT-Base classifier, {row}"].work, rented(catalog.instance("trn1.2xlarge"), 1)
-    found = estimate([(None, work, Duration(10, "epochs"), None)], machine, rows=4_000)
+    found = estimate([Stretch(None, work, Duration(10, "epochs"))], machine, rows=4_000)
     assert found.steps == 10 * 4_000 // work.global_rows
     low, high = found.train_s(0), found.train_s(1)
     assert low is not None
@@ -77,8 +78,8 @@ def test_strong_and_weak_scaling_of_bert_over_16_nodes():
 
 def test_short_updates_wait_for_the_host():
     row = ROWS["BERT-Base classifier, 2 processes, bf16-sr"]
-    alone = estimate([(None, row.work, Duration(1, "steps"), None)], row.machine).phases[0].time
+    alone = estimate([Stretch(None, row.work, Duration(1, "steps"))], row.machine).phases[0].time
     assert 0.4 < alone.host / alone.seconds < 0.6
     whole = replace(row.work, global_rows=16_384)
-    many = estimate([(None, whole, Duration(1, "steps"), None)], row.machine).phases[0].time
+    many = estimate([Stretch(None, whole, Duration(1, "steps"))], row.machine).phases[0].time
     assert many.host / many.seconds < 0.01

@@ -10,6 +10,7 @@ from kitae import catalog
 from kitae.errors import RecipeError
 from kitae.plan.estimate import estimate
 from kitae.plan.machine import rented
+from kitae.plan.phases import Stretch
 from kitae.plan.published import published_rows
 from kitae.plan.window import longest_s, moment, refuse_after
 from kitae.recipe.base import Duration
@@ -20,7 +21,7 @@ EIGHT = next(row.work for row in published_rows() if row.name.startswith("Llama 
 
 def planned(duration: Duration):
     machine = rented(catalog.instance("trn1.32xlarge"), 4)
-    return estimate([(None, EIGHT, duration, None)], machine)
+    return estimate([Stretch(None, EIGHT, duration)], machine)
 
 
 def test_the_longest_time_counts_with_compilation_and_start():

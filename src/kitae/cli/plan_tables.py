@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from kitae.plan.estimate import Estimate, Phase, assumptions, span
+from kitae.plan.estimate import Estimate
+from kitae.plan.facts import assumptions
 from kitae.plan.money import per_million_tokens
+from kitae.plan.phases import Phase, span
 from kitae.stages.estimating import Candidate
 from kitae.stages.planning import readable
 
@@ -79,7 +81,7 @@ def _time(found: Estimate) -> Table:
         "an update": [_interval(*phase.time.interval) for phase in found.phases],
         **{
             f"  {name}": [span(_part(phase, name)) for phase in found.phases]
-            for name in ("products", "weights", "dropout", "tensor_parallel", "copies", "optimizer")
+            for name in ("products", "weights", "dropout", "tensor_parallel", "copies", "optimizer", "host")
             if any(_part(phase, name) for phase in found.phases)
         },
         "updates": [f"{phase.steps:,}" if phase.steps is not None else "unknown" for phase in found.phases],

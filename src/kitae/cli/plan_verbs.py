@@ -85,7 +85,7 @@ def _rented(
 ) -> Estimate:
     """Show the plan."""
     from kitae.cli.plan_tables import show
-    from kitae.plan.estimate import as_json as facts_of
+    from kitae.plan.facts import as_json as facts_of
     from kitae.stages.estimating import estimate_of, machine_of, open_plan, shape_of, trainable
 
     one = trainable(name)
@@ -126,7 +126,7 @@ def _refuse_lonely(given: dict[str, object]) -> None:
 
 def _compare(recipe: Path, changes: list[str], text: str, rent: Rent, as_json: bool) -> None:
     from kitae.cli.plan_tables import show_comparison
-    from kitae.plan.estimate import as_json as facts_of
+    from kitae.plan.facts import as_json as facts_of
     from kitae.stages.estimating import compare
 
     lines = compare(recipe, changes, _entries(text), rent)

@@ -14,6 +14,8 @@ from kitae.errors import RecipeError
 
 HOURS_A_MONTH = Decimal(730)
 CENT = Decimal("0.01")
+MOST_NODES = {"create": 0, "prepare": 1, "teardown": 0}
+"""Of phases that not all nodes are rented for."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +71,17 @@ def bill(instance: str, nodes: int, hours: Mapping[str, float], rent: Rent | Non
     """What `nodes` of an instance cost for the hours of each phase, such as compile, train and idle."""
     rent = rent or Rent()
     price = _price(instance, rent)
+    rented = {phase: min(nodes, MOST_NODES.get(phase, nodes)) for phase in hours}
     lines = [
         _line(
             f"{instance}, {phase}",
             price,
             "hour",
-            nodes * Decimal(str(length)),
-            f"{nodes} x {length:.2f} h",
+            rented[phase] * Decimal(str(length)),
+            f"{rented[phase]} x {length:.2f} h",
         )
         for phase, length in hours.items()
+        if rented[phase]
     ]
     total = Decimal(str(sum(hours.values())))
     return Bill((*lines, *_beside(rent, total)))

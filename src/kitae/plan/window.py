@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from kitae.errors import RecipeError
-from kitae.plan.estimate import COMPILE_S, START_S, WARM_UP_S, Estimate, span
+from kitae.plan.estimate import Estimate
+from kitae.plan.phases import COMPILE_S, START_S, WARM_UP_S, span
 
 
 def longest_s(found: Estimate) -> float | None:

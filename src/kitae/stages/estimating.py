@@ -16,12 +16,14 @@ from kitae.model.tables import parse_config
 from kitae.plan.estimate import Estimate, estimate
 from kitae.plan.machine import Machine, here, rented
 from kitae.plan.money import Rent
+from kitae.plan.phases import Stretch
 from kitae.plan.work import work_of
 from kitae.recipe.base import Duration
 from kitae.recipe.load import load_recipe
 from kitae.recipe.model_shape import hf_config_of, preset_shape
 from kitae.recipe.paths import with_absolute_paths
 from kitae.recipe.resolve import resolve
+from kitae.recipe.schema import Recipe
 from kitae.recipe.sources import ModelConfig, TokenizerConfig
 from kitae.stages.files import read_json
 from kitae.stages.heads import target_of
@@ -193,32 +195,80 @@ def tensor_names(folder: Path) -> set[str]:
 
 def estimate_of(job: Job, shape: Shape, machine: Machine, rent: Rent | None = None) -> Estimate:
     """The plan of all phases. Raises `RecipeError` for a cut that the model does not allow."""
+    train_rows, text_bytes = _rows(job, "train"), _text_bytes(job)
+    return estimate(stretches(job, shape), machine, rows=train_rows, rent=rent, text_bytes=text_bytes)
+
+
+def stretches(job: Job, shape: Shape) -> list[Stretch]:
+    """Phases of a job. Raises `RecipeError` for a cut that the model does not allow."""
     config = parse_config(shape.config)
-    phases = []
+    found = []
     for name, recipe in job.phases:
         if recipe.parallel.tensor_parallel_size > 1:
             check_cut(recipe, shape.config)
-        every = recipe.checkpoint.every
-        saves = every if isinstance(every, Duration) else None
-        work = work_of(recipe, config, shape.tied, job.backend)
-        phases.append((name, work, recipe.training.duration, saves))
-    return estimate(phases, machine, rows=_rows(job), rent=rent)
+        saves, looks = recipe.checkpoint, recipe.evaluation
+        found.append(
+            Stretch(
+                name=name,
+                work=work_of(recipe, config, shape.tied, job.backend),
+                length=recipe.training.duration,
+                save_every=saves.every if isinstance(saves.every, Duration) else None,
+                look_every=looks.every if isinstance(looks.every, Duration) else None,
+                heldout_rows=_heldout_rows(job, recipe),
+                saves_beside=saves.asynchronous,
+            )
+        )
+    return found
 
 
-def _rows(job: Job) -> int | None:
-    """Rows of an epoch: of the prepared text, or as many as the recipe draws."""
-    labels, tokenizer = job.recipe.data.labels, job.recipe.data.tokenizer
-    drawn = labels.sample if labels is not None else None
-    counted = any(recipe.training.duration.unit == "epochs" for _, recipe in job.phases)
-    missing = isinstance(tokenizer, TokenizerConfig) and isinstance(job, PlanJob) and not job.has(tokenizer)
-    if not counted or missing:
-        return drawn
-    try:
-        card = read_json(job.cache / "data" / job.data_keys[-1] / "card.json")
-    except KitaeError:  # the text that the key reads is missing: nothing has been prepared
-        return drawn
-    rows: int | None = card.get("train", {}).get("rows", drawn)
+def _heldout_rows(job: Job, recipe: Recipe) -> int:
+    """Of an evaluation: as many as the recipe says, or the prepared text has; 0 where nobody knows."""
+    if recipe.data.heldout is None:
+        return 0
+    return recipe.evaluation.max_rows or _rows(job, "heldout") or 0
+
+
+def _rows(job: Job, split: str) -> int | None:
+    """Rows of an epoch, or to hold out: of the prepared text, or as many as the recipe draws."""
+    labels = job.recipe.data.labels
+    fields = {"train": "sample", "heldout": "sample_heldout"}
+    drawn = getattr(labels, fields[split]) if labels is not None else None
+    card = _card(job)
+    rows: int | None = card.get("splits", {}).get(split, {}).get("rows", drawn) if card is not None else drawn
     return rows
+
+
+def _card(job: Job) -> dict[str, Any] | None:
+    """Of the prepared text; None where nothing has been prepared, or what that depends on is not here."""
+    tokenizer = job.recipe.data.tokenizer
+    if isinstance(tokenizer, TokenizerConfig) and isinstance(job, PlanJob) and not job.has(tokenizer):
+        return None
+    try:
+        return read_json(job.cache / "data" / job.data_keys[-1] / "card.json")
+    except KitaeError:  # the text that the key reads is missing
+        return None
+
+
+def _text_bytes(job: Job) -> int | None:
+    """Of files that are to be prepared; 0 when they are, None when they are not here."""
+    if _card(job) is not None:
+        return 0
+    total = 0
+    for _, recipe in job.phases:
+        for source in recipe.data.train:
+            sizes = [] if source.path is None else [one.stat().st_size for one in _files(Path(source.path))]
+            if not sizes:
+                return None
+            total += sum(sizes)
+    return total
+
+
+def _files(path: Path) -> list[Path]:
+    """A file, all of a folder, or those that a pattern names."""
+    if path.is_dir():
+        return [one for one in path.rglob("*") if one.is_file()]
+    parts = path.expanduser().parts
+    return [one for one in Path(parts[0]).glob(str(Path(*parts[1:]))) if one.is_file()]
 
 
 def machine_of(job: Job, rented_as: Instance | None) -> Machine:

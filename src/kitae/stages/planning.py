@@ -119,7 +119,7 @@ def plan_here(
 
 
 def _plan(job: Job, start: Start) -> tuple[dict[str, Any], Estimate | None]:
-    from kitae.plan.estimate import as_json
+    from kitae.plan.facts import as_json
 
     found = memory_plan(start, job.recipe.training.precision, job.recipe.parallel)
     estimate = _estimate(job, start)

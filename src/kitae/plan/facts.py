@@ -1,0 +1,146 @@
+"""What a plan says: its assumptions in lines, and all of it for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from kitae.plan.efficiency import efficiency_of
+from kitae.plan.estimate import Estimate
+from kitae.plan.money import per_million_tokens
+from kitae.plan.phases import (
+    COMPILE_S,
+    CREATE_S,
+    IDLE_TAIL_S,
+    SAVE_BYTES_PER_S,
+    START_S,
+    TEARDOWN_S,
+    TEXT_BYTES_PER_S,
+    WARM_UP_S,
+    Phase,
+)
+from kitae.plan.verdict import Verdict
+
+
+def assumptions(found: Estimate) -> Iterator[str]:
+    """What the numbers rest on, a line each."""
+    work, machine = found.phases[0].work, found.machine
+    reached = efficiency_of(work)
+    peak = f"{machine.peak[found.peak_dtype] / 1e12:.3g} TFLOP/s ({found.peak_dtype} peak of a process)"
+    yield (
+        f"products reach {reached.products:.0%} of {peak}: {reached.basis}; the interval is a factor of "
+        f"{1 + reached.spread:g} either way"
+    )
+    if work.backend == "cpu":
+        yield "bf16 on a CPU is taken to be three times as slow as fp32"
+    yield "activations: closed form, within a tenth on CPUs; compiled programs may hold more or less"
+    if machine.instance is not None:
+        compile_min = COMPILE_S[work.backend] / 60
+        start_min = (START_S[work.backend] + WARM_UP_S[work.backend]) / 60
+        yield (
+            f"compiling takes {compile_min:g} min, starting {start_min:g} min, and nodes stay "
+            f"{IDLE_TAIL_S / 60:g} min after the end; no failures and no waiting for nodes"
+        )
+        yield f"a node writes checkpoints at {SAVE_BYTES_PER_S / 1e9:g} GB/s, and the training waits"
+        yield _prepared(found)
+        if found.rent.head is not None:
+            yield (
+                f"the cluster is made in {CREATE_S / 60:g} min and taken down in {TEARDOWN_S / 60:g} min, "
+                "without nodes"
+            )
+
+
+def _prepared(found: Estimate) -> str:
+    """Of the text."""
+    if found.text_bytes is None:
+        return "the text is not here: its preparation is not counted"
+    if not found.text_bytes:
+        return "the text is prepared"
+    return f"one node prepares {found.text_bytes:,} bytes of text at {TEXT_BYTES_PER_S / 1e6:g} MB/s a core"
+
+
+def as_json(found: Estimate) -> dict[str, Any]:
+    """All of it, for machines. Bytes, seconds and US dollars; money as text, in decimals."""
+    memory = found.verdict
+    return {
+        "machine": {
+            "name": found.machine.name,
+            "nodes": found.machine.nodes,
+            "devices": found.machine.devices,
+        },
+        "verdict": memory.word,
+        "sentence": found.sentence,
+        "memory": _memory(memory),
+        "phases": [_phase_json(phase) for phase in found.phases],
+        "steps": found.steps,
+        "tokens": found.tokens,
+        "train_s": found.train_s(),
+        "train_s_interval": None if found.steps is None else [found.train_s(0), found.train_s(1)],
+        "utilisation": found.utilisation,
+        "hours": found.hours,
+        "cost": _cost(found),
+        "assumptions": list(assumptions(found)),
+    }
+
+
+def _memory(verdict: Verdict) -> dict[str, Any]:
+    memory = verdict.memory
+    return {
+        "state": memory.state,
+        "kept_activations": memory.kept,
+        "loss": memory.loss,
+        "backward": memory.backward,
+        "embedding": memory.embedding,
+        "update": memory.update,
+        "buckets": memory.buckets,
+        "peak": memory.peak,
+        "device_used": verdict.device_used,
+        "device_bytes": verdict.device_bytes,
+        "host_used": verdict.host_used,
+        "host_bytes": verdict.host_bytes,
+        "changes": list(verdict.changes),
+    }
+
+
+def _phase_json(phase: Phase) -> dict[str, Any]:
+    time = phase.time
+    parts: Mapping[str, float] = {
+        **{f"products.{kind}": seconds for kind, seconds in time.products.items()},
+        "weights": time.weights,
+        "dropout": time.dropout,
+        "tensor_parallel": time.tensor_parallel,
+        "copies": time.copies,
+        "optimizer": time.optimizer,
+        "idle": time.idle,
+        "host": time.host,
+    }
+    return {
+        "name": phase.name,
+        "steps": phase.steps,
+        "step_s": time.seconds,
+        "step_s_interval": list(time.interval),
+        "parts_s": dict(parts),
+        "saves": phase.saves,
+        "save_s": phase.save_s,
+        "evaluations": phase.looks,
+        "evaluate_s": phase.evaluate_s,
+        "micro_batches": phase.work.micro_batches,
+        "tokens_per_day": phase.tokens_per_day,
+    }
+
+
+def _cost(found: Estimate) -> dict[str, Any] | None:
+    if found.bill is None:
+        return None
+    total = found.bill.total
+    per = per_million_tokens(total, found.tokens) if total is not None and found.tokens else None
+    return {
+        "lines": [{"item": one.item, "how": one.how, "usd": _text(one.usd)} for one in found.bill.lines],
+        "usd": _text(total),
+        "usd_per_million_tokens": _text(per),
+    }
+
+
+def _text(usd: Decimal | None) -> str | None:
+    return None if usd is None else str(usd)
