@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from kitae.backend import stack as stacks
 from kitae.catalog.environment import CONDITIONS, STACKS, refused, variables
 from kitae.errors import RecipeError
 from kitae.launch import environment
 from kitae.launch.environment import (
     Surroundings,
     compile_cache,
-    instance_type,
     refusals,
     settings_of,
     shared_file_system,
@@ -210,7 +210,7 @@ def test_ranks_get_what_the_table_says(precision: str, tmp_path: Path, monkeypat
     """On a machine whose firmware says trn1.32xlarge; the ranks themselves compute on its processor."""
     product = tmp_path / "product_name"
     product.write_text("trn1.32xlarge\n")
-    monkeypatch.setattr(environment, "_PRODUCT", product)
+    monkeypatch.setattr(stacks, "_PRODUCT", product)
     monkeypatch.setattr(environment, "stack_of", lambda backend, instance: "trn1-xla")
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
     launch_ranks("rank_works:environment", {"folder": str(tmp_path)}, launch(tmp_path, precision))
@@ -234,12 +234,3 @@ def test_a_processor_gets_nothing(monkeypatch: pytest.MonkeyPatch):
     before = dict(environment.os.environ)
     with surrounded("cpu", "fp32"):
         assert dict(environment.os.environ) == before
-
-
-def test_the_type_is_read_from_the_firmware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    product = tmp_path / "product_name"
-    product.write_text("trn1.32xlarge\n")
-    monkeypatch.setattr(environment, "_PRODUCT", product)
-    assert instance_type() == "trn1.32xlarge"
-    product.unlink()
-    assert instance_type() == ""

@@ -119,6 +119,10 @@ class Backend(ABC):
         """
         self.observer.ended(graph, inputs or {}, NOTHING_COLLECTED)
 
+    def compile(self, model: torch.nn.Module) -> str | None:
+        """Hand layers of a model to torch.compile, in place, where this machine wants it; what is to be told."""
+        return None
+
     def side_device(self) -> torch.device:
         """Where work goes that has other shapes each time: samples, and looking for what is not finite."""
         return self.device

@@ -5,11 +5,12 @@ from __future__ import annotations
 from kitae.backend.base import Backend
 from kitae.backend.cpu import CpuBackend
 from kitae.backend.cuda import CudaBackend
+from kitae.backend.neuron import NeuronBackend
 from kitae.backend.xla import XlaBackend
 from kitae.errors import RecipeError
 
 BACKENDS: dict[str, type[Backend]] = {
-    backend.name: backend for backend in (XlaBackend, CudaBackend, CpuBackend)
+    backend.name: backend for backend in (NeuronBackend, XlaBackend, CudaBackend, CpuBackend)
 }
 """By name; without a name the first that is available, and may be taken so, is taken."""
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kitae.backend.stack import instance_type
 from kitae.catalog.environment import refused, variables
 from kitae.errors import RecipeError
 
@@ -23,7 +24,6 @@ ROOT_PORT = 48620
 """Where Neuron's runtimes meet; to be kept free with sysctl net.ipv4.ip_local_reserved_ports."""
 OPEN_FILES = 65535
 """So many files and sockets a rank's process may need open, on many machines."""
-_PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 _MOUNTS = Path("/proc/mounts")
 _NEURON_DEVICE = Path("/dev/neuron0")
 _SHARED = re.compile(r"nfs|lustre|cifs|smb|gpfs|ceph|beegfs|glusterfs|9p|fuse\.(?!overlay)")
@@ -186,14 +186,6 @@ def raise_file_limit() -> None:
     if soft != hard:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def instance_type() -> str:
-    """The type of this machine, as its firmware says; empty where it says none."""
-    try:
-        return _PRODUCT.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
 
 
 def here(master: str, interface: str, *, several: bool = True, precision: str = "") -> Surroundings:

@@ -42,6 +42,9 @@ def build_stepper(job: TrainJob, phase: Phase) -> Stepper:
     shares = Shares(model.layouts, mesh.data if recipe.parallel.zero1 else ALONE)
     weights = PRECISIONS[recipe.training.precision](model, shares)
     model.recompute = recipe.training.recompute
+    compiled = job.backend.compile(model)
+    if compiled is not None:
+        job.report(compiled)
     replicas = DataParallel(
         dict(model.named_parameters()),
         shares,
