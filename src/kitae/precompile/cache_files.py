@@ -25,19 +25,14 @@ def torchneuron_root(environment: Mapping[str, str] = os.environ) -> str:
     return environment.get("TORCH_NEURONX_NEFF_CACHE_DIR") or "/tmp/neff_cache"
 
 
-def xla_root(environment: Mapping[str, str] = os.environ) -> str:
-    """Where XLA's own cache is that kitae gives to a training on a CPU."""
-    return environment.get("XLA_PERSISTENT_CACHE_PATH") or str(Path.home() / ".cache" / "kitae-xla")
-
-
 def torchneuron_entries(root: Path) -> Iterator[Entry]:
     """What TorchNeuron's cache has."""
     return _entries(TORCHNEURON, root.rglob("*"), _torchneuron)
 
 
 def xla_entries(root: Path) -> Iterator[Entry]:
-    """What XLA's cache has."""
-    return _entries(XLA, root.glob("*"), _xla)
+    """What XLA's cache has; its files may lie in a folder for each version."""
+    return _entries(XLA, root.rglob("*"), _xla)
 
 
 def _torchneuron(path: Path) -> State | None:
@@ -61,5 +56,5 @@ def _entries(kind: str, paths: Iterator[Path], sort: Sort) -> Iterator[Entry]:
         except OSError:  # gone meanwhile
             continue
         if state is not None:
-            name = path.name.removesuffix(".neff")
-            yield Entry(kind, name, path, state, stat.st_size, stat.st_mtime)
+            name, version = path.name.removesuffix(".neff"), path.parent.name
+            yield Entry(kind, name, path, state, stat.st_size, stat.st_mtime, version if kind == XLA else "")
