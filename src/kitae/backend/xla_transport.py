@@ -25,7 +25,8 @@ class _InGraph:
         """The operation is in the graph."""
 
 
-_IN_GRAPH = _InGraph()
+IN_GRAPH = _InGraph()
+"""What has not to be waited for."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class XlaTransport:
 def _set(output: torch.Tensor, result: torch.Tensor) -> Pending:
     """Let `output`, and what views the same memory, be the result."""
     output.copy_(result.view(output.shape))
-    return _IN_GRAPH
+    return IN_GRAPH
 
 
 def _xla() -> Any:

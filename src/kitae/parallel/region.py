@@ -30,6 +30,20 @@ from kitae.parallel.layout import ParameterLayout
 Tensor = torch.Tensor
 
 
+def in_graph(device: torch.device) -> bool:
+    """Whether operations on this device become a program that all ranks have to have alike."""
+    return device.type == "xla"
+
+
+def of_rank(value: Any, device: torch.device) -> Any:
+    """A number that is another one on every rank: in a graph a tensor [1], and so an input of it.
+
+    As a constant it would make every rank's program another one. torch-xla takes a tensor without dimensions
+    that holds 0 or 1 for a constant, too.
+    """
+    return torch.tensor([value], device=device) if in_graph(device) else value
+
+
 class Coming(Protocol):
     """A tensor that is on its way."""
 
@@ -114,7 +128,8 @@ class _TensorParallel(Region):
         return _Leave.apply(tensor, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def once(self, tensor: Tensor) -> Tensor:
-        return _Once.apply(tensor, self.group.rank == 0)  # type: ignore[no-any-return, no-untyped-call]
+        counts = of_rank(float(self.group.rank == 0), tensor.device)
+        return _Once.apply(tensor, counts)  # type: ignore[no-any-return, no-untyped-call]
 
     def row_parallel(self, linear: Callable[[Tensor | None], Tensor], bias: Tensor | None) -> Tensor:
         total = self.leave(linear(None))
@@ -123,7 +138,10 @@ class _TensorParallel(Region):
 
 class _SequenceParallel(_TensorParallel):
     def own(self, tensor: Tensor) -> Tensor:
-        return tensor.chunk(self.group.size)[self.group.rank]
+        if not in_graph(tensor.device):
+            return tensor.chunk(self.group.size)[self.group.rank]
+        runs = tensor.view(self.group.size, -1, *tensor.shape[1:])
+        return runs.index_select(0, of_rank(self.group.rank, tensor.device)).squeeze(0)
 
     def begin_gather(self, tensor: Tensor) -> Coming:
         output = tensor.new_empty((self.group.size * tensor.shape[0], *tensor.shape[1:]))
@@ -171,12 +189,14 @@ class _Leave(Function):
 
 class _Once(Function):
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, counts: bool) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, counts: Any) -> Tensor:
         ctx.counts = counts
         return tensor.view_as(tensor)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        if isinstance(ctx.counts, torch.Tensor):
+            return gradient * ctx.counts.to(gradient.dtype), None
         return gradient if ctx.counts else torch.zeros_like(gradient), None
 
 
@@ -203,8 +223,23 @@ class Vocabulary:
 
     def locate(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Each id's row here, and whether it is here at all; where it is not, the row is some other."""
-        row = ids - self.first
-        return row.clamp(0, max(self.real - 1, 0)), (row >= 0) & (row < self.real)
+        if self.group.size == 1:
+            return ids.clamp(min=0), ids >= 0
+        first, last, real = (
+            of_rank(one, ids.device) for one in (self.first, max(self.real - 1, 0), self.real)
+        )
+        row = ids - first
+        return row.clamp(min=0).clamp(max=last), (row >= 0) & (row < real)
+
+    def hide_padding(self, logits: Tensor) -> None:
+        """Let logits [..., V / tp] of rows that are padding be -inf, in place."""
+        if self.group.size == 1:
+            return
+        if in_graph(logits.device):
+            row = torch.arange(logits.shape[-1], device=logits.device)
+            logits.masked_fill_(row >= of_rank(self.real, logits.device), float("-inf"))
+        else:
+            logits[..., self.real :] = float("-inf")
 
     def look_up(self, weight: Tensor, ids: Tensor) -> Tensor:
         """Rows of `weight` [V / tp, H] for ids [T]: [T, H], to be summed over the ranks."""

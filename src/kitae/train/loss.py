@@ -194,7 +194,7 @@ class _Softmax:
             logits.copy_(inputs @ self.weight.t())
         if self.bias is not None:
             logits += self.bias
-        logits[:, self.vocabulary.real :] = float("-inf")
+        self.vocabulary.hide_padding(logits)
         return logits
 
 
