@@ -70,6 +70,11 @@ class Backend(ABC):
     """Is told of every boundary."""
 
     @property
+    def rounds_by_chance(self) -> bool:
+        """Whether the device itself rounds so whatever becomes bf16, when its environment says so."""
+        return False
+
+    @property
     def pretends(self) -> bool:
         """Whether graphs are only collected for a compiler, so that every value read back is made up."""
         return False
@@ -120,7 +125,7 @@ class Backend(ABC):
         self.observer.ended(graph, inputs or {}, NOTHING_COLLECTED)
 
     def compile(self, model: torch.nn.Module) -> str | None:
-        """Hand layers of a model to torch.compile, in place, where this machine wants it; what is to be told."""
+        """Hand layers of a model to torch.compile, in place, where this machine wants it; what to tell."""
         return None
 
     def side_device(self) -> torch.device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kitae.doctor import machine, vocabulary
+from kitae.doctor import driver, host, machine, sdk, target, vocabulary
 from kitae.doctor.finding import Check, Finding, Patient
 from kitae.errors import KitaeError
 
@@ -14,6 +14,19 @@ CHECKS: dict[str, Check] = {
     "extras": machine.extras,
     "backend": machine.backend,
     "cache": machine.disk,
+    "target": target.target,
+    "variables": target.variables,
+    "torch-neuronx": sdk.package,
+    "neuron sdk": sdk.release_of,
+    "neuron driver": driver.driver,
+    "neuron devices": driver.devices,
+    "cores": driver.cores,
+    "limits": host.limits,
+    "room": host.room,
+    "clock": host.clock,
+    "ports": host.ports,
+    "host name": host.names,
+    "efa": host.efa,
     "tokenizer": vocabulary.tokenizer,
     "embedding": vocabulary.embedding,
     "dictionary": vocabulary.dictionary,

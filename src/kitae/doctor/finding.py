@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kitae.data.word_tokenizer import WordTokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from kitae.doctor.target import Target
 
 Level = Literal["ok", "note", "fail"]
 """Fit, worth knowing, or in the way."""
@@ -23,6 +26,8 @@ class Finding:
     """What was looked at."""
     text: str
     """What was found and, unless it is fit, the way out."""
+    source: str = ""
+    """Where it is known from, of what is not seen here."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,10 @@ class Patient:
     """Of the model, where one is known."""
     texts: Callable[[], list[str]] | None = None
     """The beginning of the recipe's own text; None where there is no recipe."""
+    target: Target | None = None
+    """The machine type that is meant; None where nothing is asked of it."""
+    runs: Path = Path("runs")
+    """Folder of the runs."""
 
     @cached_property
     def loaded(self) -> WordTokenizer | None:

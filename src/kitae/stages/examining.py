@@ -4,21 +4,56 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kitae.catalog.hf_files import TOKENIZER_FILES
+from kitae.catalog.reading import unknown
 from kitae.data.documents import Tally
 from kitae.data.masked import are_shards
 from kitae.data.sources import Sources, open_source
 from kitae.doctor.finding import Patient
 from kitae.errors import RecipeError
+from kitae.recipe.load import load_recipe
 from kitae.stages.files import read_json
 from kitae.stages.job import Job, open_job
 from kitae.storage.cache import cache_folder
 
+AUTO = "auto"
+PRECISIONS = ("fp32", "bf16", "bf16-sr", "autocast")
+_AUTOMATIC = {"cpu": "fp32", "xla-cpu": "fp32"}
+"""What `training.precision: auto` means on a stack, where it is not bf16."""
 SAMPLE_DOCUMENTS = 1000
 SAMPLE_CHARS = 100_000
 """So much of a text tells what it is like."""
+
+
+def aim(patient: Patient, target: str | None, precision: str | None, recipe: Path | None) -> Patient:
+    """The same, with the machine type that is meant. Raises `RecipeError` for names that there are not.
+
+    The precision is the one given, else that of the recipe, as it would be there.
+    """
+    from kitae.doctor.target import target_of
+
+    if target is None:
+        if precision is not None:
+            raise RecipeError("--precision is of a target; give --target TYPE, too (here: this machine)")
+        return patient
+    if precision is not None and precision not in PRECISIONS:
+        raise RecipeError(unknown("precision", precision, PRECISIONS))
+    found = target_of(target, precision or "bf16")
+    if precision is None:
+        precision = _precision(recipe) if recipe is not None else AUTO
+        found = replace(
+            found, precision=_AUTOMATIC.get(found.stack, "bf16") if precision == AUTO else precision
+        )
+    return replace(patient, target=found)
+
+
+def _precision(path: Path) -> str:
+    """Of a recipe, before anything automatic is settled for this machine; automatic for other folders."""
+    file = path / "recipe.yaml" if path.is_dir() else path
+    return load_recipe(file).recipe.training.precision if file.is_file() else AUTO
 
 
 def patient_of(subject: Path | None, changes: Sequence[str] = (), dictionary: str | None = None) -> Patient:
