@@ -23,6 +23,7 @@ from kitae.launch.failure import RankBugError
 _VERB_MODULES = (
     "run_verbs",
     "plan_verbs",
+    "calibrate_verbs",
     "model_verbs",
     "classify_verbs",
     "weights_verbs",

@@ -1,0 +1,83 @@
+"""All pieces of a precision on this process' threads, and the constants that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+import torch
+
+from kitae.calibrate.clock import Timing, timed
+from kitae.calibrate.shapes import PRODUCTS, groups, models
+from kitae.plan.calibration import ProductSpeed, Speeds
+from kitae.plan.fitting import Sample, fit, seconds_of
+
+PIECE_S = 0.05
+"""How long a piece is tried again, at the least."""
+Say = Callable[[str], None]
+"""Is told what is measured next."""
+
+
+@dataclass
+class Sweep:
+    """Measures one precision."""
+
+    precision: str
+    processes: int
+    say: Say
+    constants: dict[str, float] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    timings: list[Timing] = field(default_factory=list)
+    products: list[ProductSpeed] = field(default_factory=list)
+
+    def run(self) -> Speeds:
+        """Measure and fit, group by group."""
+        # Under autocast only what surrounds the products differs from bf16.
+        for name, make in (models if self.constants else groups)(self.precision):
+            self.say(f"{self.precision}, {torch.get_num_threads()} threads: {name}")
+            samples = [(counts, self._time(run)) for counts, run in make()]
+            self.constants |= fit(samples, self.constants)
+            self.samples += samples
+            if name == "products":
+                self._note_products()
+        errors = [abs(seconds_of(counts, self.constants) / seconds - 1) for counts, seconds in self.samples]
+        return Speeds(
+            precision=self.precision,
+            threads=torch.get_num_threads(),
+            processes=self.processes,
+            constants=dict(self.constants),
+            misfit=fmean(errors),
+            spread=median(one.spread for one in self.timings),
+        )
+
+    def _time(self, run: Callable[[], object]) -> float:
+        timing = timed(run, budget_s=PIECE_S)
+        self.timings.append(timing)
+        return timing.best
+
+    def _note_products(self) -> None:
+        for shape, timing in zip(PRODUCTS, self.timings, strict=True):
+            tokens, inputs, outputs = shape
+            flops = 6 * tokens * inputs * outputs / timing.best
+            threads = torch.get_num_threads()
+            self.products.append(ProductSpeed(self.precision, threads, *shape, flops, timing.spread))
+
+
+BEFORE = ("product.", "causal.", "whole.", "dropped.", "vocabulary.", "embedding.")
+"""Constants that autocast shares with bf16."""
+
+
+def sweeps(processes: int, say: Say, precisions: Sequence[str]) -> tuple[list[Speeds], list[ProductSpeed]]:
+    """Some precisions, on this process' threads; autocast comes after bf16."""
+    found, products = [], []
+    known: dict[str, dict[str, float]] = {}
+    for precision in precisions:
+        shared = known.get("bf16", {}) if precision == "autocast" else {}
+        sweep = Sweep(precision, processes, say)
+        sweep.constants = {name: value for name, value in shared.items() if name.startswith(BEFORE)}
+        speeds = sweep.run()
+        known[precision] = dict(speeds.constants)
+        found.append(speeds)
+        products += sweep.products
+    return found, products

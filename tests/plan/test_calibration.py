@@ -1,0 +1,72 @@
+"""What was measured of a machine is kept, replaced as a whole, and read for the right machine alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from calibrated import FOUND, MACHINE
+
+from kitae.errors import KitaeError
+from kitae.plan.calibration import load, path_of, save
+from kitae.plan.identity import identity, threads_of
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KITAE_STATE", str(tmp_path))
+    return tmp_path
+
+
+def test_what_is_saved_is_loaded():
+    assert load(MACHINE) is None
+    save(FOUND)
+    assert load(MACHINE) == FOUND
+    assert load(replace(MACHINE, torch="2.9.1")) is None
+
+
+def test_a_second_one_replaces_the_first():
+    save(FOUND)
+    later = replace(FOUND, memory_bytes_per_s=1.0)
+    save(later)
+    assert load(MACHINE) == later
+    assert len(list(path_of(MACHINE).parent.iterdir())) == 1
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}'])
+def test_a_broken_file_says_what_to_do(text: str):
+    path = path_of(MACHINE)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(KitaeError, match="run kitae calibrate again"):
+        load(MACHINE)
+
+
+def test_one_of_another_format_is_as_none():
+    path_of(MACHINE).parent.mkdir(parents=True)
+    path_of(MACHINE).write_text('{"format": 0}')
+    assert load(MACHINE) is None
+
+
+def test_constants_are_of_the_nearest_threads_and_only_numbers_scale():
+    assert FOUND.constants("fp32", 4) == {"product.flop": 1e-12, "product.call": 1e-5}
+    assert FOUND.constants("fp32", 2) == {"product.flop": 2e-12, "product.call": 2e-5}
+    assert FOUND.constants("fp32", 1) == {"product.flop": 4e-12, "product.call": 2e-5}
+    assert FOUND.constants("bf16-sr", 4) == FOUND.constants("bf16", 4) == {"product.flop": 5e-13}
+
+
+def test_the_peak_is_that_of_the_fastest_product():
+    assert FOUND.peak("fp32", 4) == 4e11
+    assert FOUND.peak("fp32", 2) == 2e11
+    assert FOUND.peak("bf16-sr", 4) == 8e11
+
+
+def test_a_machine_is_known_by_what_its_speed_depends_on(monkeypatch: pytest.MonkeyPatch):
+    here = identity()
+    assert here.cores >= 1
+    assert here.memory_gib >= 1
+    assert here.key != MACHINE.key == replace(MACHINE).key
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads_of(1) == 3
+    assert threads_of(2) == max(1, here.cores // 2)
