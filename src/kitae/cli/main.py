@@ -32,6 +32,7 @@ _VERB_MODULES = (
     "recipe_verbs",
     "catalog_verbs",
     "doctor_verbs",
+    "cluster_verbs",
 )
 
 _INTERRUPTED, _BROKEN_PIPE, _BUG = 130, 141, 70

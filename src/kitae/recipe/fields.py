@@ -118,9 +118,9 @@ def _bounds(limits: tuple[Any, ...]) -> Iterator[str]:
         yield f"and {word.removeprefix('of ')} {value}" if number else f"{word} {value}"
 
 
-def at(path: tuple[str | int, ...]) -> Wanted | None:
-    """What may stand at a path of the recipe; None when the schema has no such place."""
-    here: Wanted | None = Wanted(Recipe)
+def at(path: tuple[str | int, ...], root: type[Section] = Recipe) -> Wanted | None:
+    """What may stand at a path of the recipe, or of another file; None when the schema has no such place."""
+    here: Wanted | None = Wanted(root)
     for part in path:
         if here is None:
             return None

@@ -102,10 +102,11 @@ def _validate(settings: Settings, path: Path) -> Recipe:
         return Recipe.model_validate_json(json.dumps(settings.values), strict=True)
     except ValidationError as error:
         found = problems(error, settings.values)
-        raise RecipeError(_listing([(settings, path, *problem) for problem in found])) from None
+        raise RecipeError(listing([(settings, path, *problem) for problem in found])) from None
 
 
-def _listing(found: list[tuple[Settings, Path, KeyPath, str]]) -> str:
+def listing(found: list[tuple[Settings, Path, KeyPath, str]]) -> str:
+    """One message of all that is wrong, in the file's order, each with its place."""
     order = sorted(found, key=lambda item: item[0].lines.get(item[2], 0))
     lines = [
         f"{settings.place(where, str(path))}: {dotted(where)}: {what}"

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from kitae.recipe.base import FieldError
+from kitae.recipe.base import FieldError, Section
 from kitae.recipe.fields import Wanted, all_fields, at, child
 from kitae.recipe.schema import Recipe
 from kitae.recipe.yaml_positions import KeyPath
@@ -27,9 +27,9 @@ def dotted(path: Iterable[str | int]) -> str:
     return ".".join(str(part) for part in path)
 
 
-def problems(error: ValidationError, values: dict[str, Any]) -> list[Problem]:
-    """Everything that is wrong with `values`, once each."""
-    details = [(_place(detail), detail) for detail in error.errors(include_url=False)]
+def problems(error: ValidationError, values: dict[str, Any], root: type[Section] = Recipe) -> list[Problem]:
+    """Everything that is wrong with `values`, once each; `root` is the schema that they broke."""
+    details = [(_place(detail, root), detail) for detail in error.errors(include_url=False)]
     details.sort(key=lambda pair: [str(part) for part in pair[0]])
     groups = [
         (path, [detail for _, detail in group]) for path, group in groupby(details, key=lambda pair: pair[0])
@@ -39,13 +39,13 @@ def problems(error: ValidationError, values: dict[str, Any]) -> list[Problem]:
     kept = [
         (p, group) for p, group in groups if not any(len(d) > len(p) and d[: len(p)] == p for d in deeper)
     ]
-    return [_problem(path, group, values) for path, group in kept]
+    return [_problem(path, group, values, root) for path, group in kept]
 
 
-def _place(detail: ErrorDetails) -> KeyPath:
+def _place(detail: ErrorDetails, root: type[Section]) -> KeyPath:
     """The path of an error, without the marks that pydantic puts in for the members of a union."""
     path: list[str | int] = []
-    here: Wanted | None = Wanted(Recipe)
+    here: Wanted | None = Wanted(root)
     for part in detail["loc"]:
         below = child(here, part) if here is not None else None
         if below is not None:
@@ -58,13 +58,15 @@ def _place(detail: ErrorDetails) -> KeyPath:
     return tuple(path)
 
 
-def _problem(path: KeyPath, group: list[ErrorDetails], values: dict[str, Any]) -> Problem:
+def _problem(
+    path: KeyPath, group: list[ErrorDetails], values: dict[str, Any], root: type[Section]
+) -> Problem:
     found = _look_up(values, path)
     own = next((detail for detail in group if detail["type"] == "value_error"), None)
     if own is not None and (len(group) == 1 or isinstance(found, dict)):
         return _own_rule(path, own)
     message = _missing if found is _NOT_FOUND else _MESSAGES.get(group[0]["type"], _wrong_value)
-    return path, message(path, found)
+    return path, message(path, found, root)
 
 
 def _own_rule(path: KeyPath, detail: ErrorDetails) -> Problem:
@@ -74,49 +76,49 @@ def _own_rule(path: KeyPath, detail: ErrorDetails) -> Problem:
     return path, str(error)
 
 
-def unknown_key(path: KeyPath) -> str:
+def unknown_key(path: KeyPath, root: type[Section] = Recipe) -> str:
     """The message for a key that does not exist: the nearest key here, or one of that name elsewhere."""
     *above, name = path
-    parent = at(tuple(above))
+    parent = at(tuple(above), root)
     section = parent.section() if parent is not None else None
     siblings = list(section.model_fields) if section is not None else []
-    elsewhere = [known for known, _ in all_fields() if known.rpartition(".")[2] == name]
+    elsewhere = [known for known, _ in all_fields(root) if known.rpartition(".")[2] == name]
     candidates = [dotted((*above, key)) for key in nearest(str(name), siblings)] or elsewhere[:3]
     if candidates:
         return f"unknown key; did you mean {' or '.join(candidates)}?"
     return f"unknown key; the keys here are {', '.join(siblings)}"
 
 
-def _unknown(path: KeyPath, found: object) -> str:
-    return unknown_key(path)
+def _unknown(path: KeyPath, found: object, root: type[Section]) -> str:
+    return unknown_key(path, root)
 
 
-def _missing(path: KeyPath, found: object) -> str:
-    return f"missing; add it: {at(path)} ({_help(path)})"
+def _missing(path: KeyPath, found: object, root: type[Section]) -> str:
+    return f"missing; add it: {at(path, root)} ({_help(path, root)})"
 
 
-def _wrong_text(path: KeyPath, found: object) -> str:
-    return f"found {_show(found)}; write another: {_help(path)}"
+def _wrong_text(path: KeyPath, found: object, root: type[Section]) -> str:
+    return f"found {_show(found)}; write another: {_help(path, root)}"
 
 
-def _wrong_value(path: KeyPath, found: object) -> str:
-    wanted = str(at(path))
+def _wrong_value(path: KeyPath, found: object, root: type[Section]) -> str:
+    wanted = str(at(path, root))
     quotes = f", in quotes: '{found}'" if wanted.endswith("text") and isinstance(found, int | float) else ""
     return f"found {_show(found)}; write {wanted}{quotes}"
 
 
-_MESSAGES: dict[str, Callable[[KeyPath, object], str]] = {
+_MESSAGES: dict[str, Callable[[KeyPath, object, type[Section]], str]] = {
     "extra_forbidden": _unknown,
     "string_pattern_mismatch": _wrong_text,
 }
 
 
-def _help(path: KeyPath) -> str:
-    parent, info = at(path[:-1]), None
+def _help(path: KeyPath, root: type[Section]) -> str:
+    parent, info = at(path[:-1], root), None
     section = parent.section() if parent is not None else None
     if section is not None:
         info = section.model_fields.get(str(path[-1]))
-    return ((info.description if info is not None else None) or "").rstrip(".")
+    return " ".join(((info.description if info is not None else None) or "").split()).rstrip(".")
 
 
 def _look_up(values: Any, path: KeyPath) -> object:

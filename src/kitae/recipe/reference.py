@@ -45,10 +45,12 @@ def json_schema() -> dict[str, Any]:
 
 def reference_markdown() -> str:
     """The page docs/recipe.md."""
-    return "\n".join([_INTRODUCTION, *_section("The whole recipe", "", Recipe, {}), *_catalogue()])
+    return "\n".join([_INTRODUCTION, *section_tables("The whole recipe", "", Recipe, {}), *_catalogue()])
 
 
-def _section(title: str, prefix: str, section: type[Section], seen: dict[type[Section], str]) -> list[str]:
+def section_tables(
+    title: str, prefix: str, section: type[Section], seen: dict[type[Section], str]
+) -> list[str]:
     """A section's table, followed by those of the sections under it that are not in `seen` yet."""
     head = ["| key | value | default | meaning |", "|---|---|---|---|"]
     lines = [f"## {title}", "", (section.__doc__ or "").strip(), "", *head]
@@ -57,7 +59,7 @@ def _section(title: str, prefix: str, section: type[Section], seen: dict[type[Se
         inner, path = _inner(info, f"{prefix}{name}")
         if inner is not None and inner not in seen:
             seen[inner] = path
-            below.extend(_section(f"`{path}`", f"{path}.", inner, seen))
+            below.extend(section_tables(f"`{path}`", f"{path}.", inner, seen))
         value = _value(info, inner, seen)
         lines.append(f"| `{name}` | {value} | {_default(info)} | {_escape(info.description or '')} |")
     return [*lines, "", *below]

@@ -1,0 +1,65 @@
+"""`kitae cluster`: clusters on AWS, from a file to nothing left."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file (YAML).")]
+SetOption = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the file: --set a.b=c.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs of this file."""
+    group = typer.Typer(no_args_is_help=True, help="Make, watch and take down clusters on AWS.")
+    group.command("init")(init)
+    group.command("check")(check)
+    group.command("engine")(engine)
+    app.add_typer(group, name="cluster")
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("cluster.yaml"),
+    name: Annotated[str, typer.Option(help="Name of the cluster.")] = "kitae",
+    region: Annotated[str, typer.Option(help="AWS region.")] = "us-west-2",
+    instance: Annotated[str, typer.Option(help="Type of the machines.")] = "trn1.32xlarge",
+    nodes: Annotated[int, typer.Option(min=1, help="Machines at most.")] = 4,
+) -> None:
+    """Write a cluster file with comments."""
+    from kitae.cluster.starter import Wish, starter_text
+    from kitae.errors import RecipeError
+    from kitae.storage.files import replace_file
+
+    if file.exists():
+        raise RecipeError(f"{file}: it exists already; name another file, or remove it")
+    replace_file(file, starter_text(Wish(name, region, instance, nodes)).encode())
+    print(f"{file} is written; kitae cluster check {file} says what it costs and what is wrong with it")
+
+
+def check(file: FileArgument, changes: SetOption = []) -> None:  # noqa: B006 - typer reads the default
+    """Check a cluster file without an account, and write ParallelCluster's configuration beside it."""
+    from datetime import datetime, timezone
+
+    from kitae.cluster.checking import checked
+
+    report = checked(file, changes, datetime.now(timezone.utc))
+    for line in report.remarks:
+        print(line, file=sys.stderr)
+    for line in report.lines:
+        print(line)
+
+
+def engine() -> None:
+    """Make the environment that ParallelCluster runs in, unless it is there."""
+    from kitae.cluster.pcluster import find, make, node_missing
+
+    found = find() or make(lambda text: print(text, file=sys.stderr))
+    print(f"{found.folder}: ParallelCluster {found.version()}")
+    missing = node_missing()
+    if missing is not None:
+        print(f"warning: {missing}", file=sys.stderr)

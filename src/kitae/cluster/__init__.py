@@ -1,0 +1,1 @@
+"""Clusters on AWS: checked, made, watched and taken down; ParallelCluster is run as a program."""
