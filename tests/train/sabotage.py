@@ -8,13 +8,13 @@ from typing import Any
 
 from kitae.checkpoint.store import CheckpointStore
 from kitae.parallel.mesh import Mesh
-from kitae.train import loop, objective
+from kitae.train import loop, objective, step
 
 PLACES: dict[str, tuple[Any, str]] = {
     "warm-up": (loop, "build_stepper"),
-    "train": (loop.Stepper, "_loss_of"),
-    "reduce": (loop.Stepper, "_apply"),
-    "evaluation": (objective, "token_losses"),
+    "train": (loop.Stepper, "loss_of"),
+    "reduce": (step.AtOnce, "_apply"),
+    "evaluation": (objective.CausalLM, "scores"),
     "save": (CheckpointStore, "_finish"),
 }
 ALL_RANKS = -1

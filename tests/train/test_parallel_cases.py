@@ -108,13 +108,13 @@ def thousand_rows(mesh, folder):
     }
     config = {**CONFIG, "hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 8}
     rates = []
-    usual = loop.Stepper.update
+    usual = loop.Stepper.begin
 
     def noted(stepper, batch, rate, **options):
         rates.append(rate)
         return usual(stepper, batch, rate, **options)
 
-    loop.Stepper.update = noted
+    loop.Stepper.begin = noted
     loop.train(job_of(mesh, folder, config, sections))
     return rates, seen
 

@@ -70,14 +70,14 @@ class Killed(BaseException):
 
 
 def killed_at(monkeypatch, step):
-    usual = Stepper.update
+    usual = Stepper.begin
 
     def update(self, batch, rate, *, step: int, check, _last=step):
         if step == _last:
             raise Killed
         return usual(self, batch, rate, step=step, check=check)
 
-    monkeypatch.setattr(Stepper, "update", update)
+    monkeypatch.setattr(Stepper, "begin", update)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16-sr"])

@@ -37,8 +37,8 @@ def at(owner, name, count, number):
 
 
 PLACES = {
-    "train": (loop.Stepper, "_loss_of"),
-    "evaluation": (objective, "token_losses"),
+    "train": (loop.Stepper, "loss_of"),
+    "evaluation": (objective.CausalLM, "scores"),
     "save": (CheckpointStore, "_publish"),
     "enter": (CheckpointStore, "_enter"),
     "start": (loop, "build_stepper"),

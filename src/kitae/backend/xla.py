@@ -82,6 +82,11 @@ class XlaBackend(Backend):
         return os.environ.get("PJRT_DEVICE") != "CPU"
 
     @property
+    def rounds_by_chance(self) -> bool:
+        """A Trainium does."""
+        return self.on_chip
+
+    @property
     def pretends(self) -> bool:
         """Whether graphs are only collected for the compiler."""
         return os.environ.get(_COLLECT) == "1"

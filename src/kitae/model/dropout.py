@@ -20,6 +20,8 @@ import numpy.typing as npt
 import torch
 from torch.autograd import Function
 
+from kitae.backend.bits import halves_of
+
 Tensor = torch.Tensor
 _BLOCK = 1 << 17
 """Words that are hashed together, so that they stay in a core's cache."""
@@ -74,7 +76,7 @@ class Keep:
         lines = (self.first.flatten(0, -2), self.second.flatten(0, -2), kept.view(-1, self.width))
         size = _BLOCK // words or 1 if kept.device.type == "cpu" else len(lines[0]) or 1
         for first, second, result in zip(*(torch.split(one, size) for one in lines), strict=True):
-            halves = _hashed(first + counters, second).view(torch.int16)
+            halves = halves_of(_hashed(first + counters, second))
             torch.ge(halves[:, : self.width], self.dropped - _HALF // 2, out=result)
         return kept
 

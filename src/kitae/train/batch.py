@@ -88,6 +88,13 @@ class GlobalBatch(Generic[Part]):
     """Positions that hold text."""
     rows: int
     """Rows without padded ones."""
+    counts_there: torch.Tensor | None = None
+    """The counts on the device, at least 1 each, where they must not be part of a graph."""
+
+    @property
+    def to_divide_by(self) -> Sequence[int] | torch.Tensor:
+        """What the parts of the loss are means over."""
+        return self.counts if self.counts_there is None else self.counts_there
 
     @property
     def target_tokens(self) -> int:
@@ -106,6 +113,16 @@ def text_tensors(rows: Rows, samples: tuple[int, ...], place: int, device: torch
     )
 
 
+def full_text_tensors(rows: Rows, samples: tuple[int, ...], place: int, device: torch.device) -> MicroBatch:
+    """Rows of packed text, with the same tensors whatever documents there are."""
+    columns = (rows.input_ids, rows.targets, rows.position_ids, rows.segment_ids)
+    return MicroBatch(samples, *(tensor(one, device) for one in columns))
+
+
+TEXT_TENSORS: dict[bool, Tensors[MicroBatch]] = {False: text_tensors, True: full_text_tensors}
+"""By whether shapes must not depend on what the rows hold."""
+
+
 def global_batch(
     examples: Examples[Any],
     samples: Sequence[Sample],
@@ -113,11 +130,16 @@ def global_batch(
     device: torch.device,
     mesh: Mesh | None = None,
     tensors: Tensors[Part] = text_tensors,  # type: ignore[assignment]
+    least: int = 0,
 ) -> GlobalBatch[Part]:
-    """Read this rank's rows of one update; micro-batches are filled up with padded rows."""
+    """Read this rank's rows of one update; micro-batches are filled up with padded rows.
+
+    With `least` there are so many of them at the least, and what there is to predict is a tensor, too: then
+    no number and no shape depends on the rows.
+    """
     mesh = mesh or Mesh()
     copies = mesh.data.size
-    count = math.ceil(len(samples) / (micro_batch_size * copies))
+    count = max(least, math.ceil(len(samples) / (micro_batch_size * copies)))
     starts = [(index * copies + mesh.data.rank) * micro_batch_size for index in range(count)]
     own = [samples[start : start + micro_batch_size] for start in starts]
     rows: AnyRows = examples.read([sample for run in own for sample in run])
@@ -129,7 +151,12 @@ def global_batch(
         padded_tokens=count * copies * micro_batch_size * examples.sequence_length,
         real_tokens=real_tokens,
         rows=len(samples),
+        counts_there=_on_device(counts, device) if least else None,
     )
+
+
+def _on_device(counts: Sequence[int], device: torch.device) -> torch.Tensor:
+    return torch.tensor([max(1, count) for count in counts], dtype=torch.float32).to(device)
 
 
 def micro_batch(

@@ -19,7 +19,8 @@ from kitae.model.dropout import Draws
 from kitae.model.encoder import Encoder
 from kitae.model.flops import encoder_train_flops_per_token
 from kitae.train.batch import Tensors, tensor
-from kitae.train.loss import IGNORE, linear_cross_entropy, token_scores
+from kitae.train.forms import AS_DATA_SAY, Counts, Forms, at_least_one
+from kitae.train.loss import IGNORE
 from kitae.train.objective import FloatArray, perplexity
 from kitae.train.scores import accuracy, confusion_matrix, f1_scores, share
 
@@ -83,31 +84,32 @@ class MaskedLM:
     model: Encoder
     seed: int = 0
     chunk_tokens: int = 512
+    forms: Forms = AS_DATA_SAY
     tensors: Tensors[MaskedPart] = masked_tensors
     counted: ClassVar[str] = "tokens"
 
-    def loss(self, part: MaskedPart, counts: Sequence[int], step: int) -> torch.Tensor:
+    def loss(self, part: MaskedPart, counts: Counts, step: int) -> torch.Tensor:
         """See `Objective`; counts are masked tokens and pairs."""
         masked, pairs = counts
         hidden = part.hidden(self.model, Draws(self.seed, step, part.places))
-        loss = linear_cross_entropy(
+        loss = self.forms.cross_entropy(
             self.model.predictions(hidden, part.positions),
             self.model.head_weight,
             part.labels.flatten(),
             bias=self.model.head_bias,
-            scale=1 / max(1, masked),
+            scale=1 / at_least_one(masked),
             chunk_tokens=self.chunk_tokens,
             vocabulary=self.model.vocabulary,
         )
         if self.model.pair is None:
             return loss
         logits = self.model.pair_logits(hidden)
-        return loss + F.cross_entropy(logits, part.next_sentence, reduction="sum") / max(1, pairs)
+        return loss + F.cross_entropy(logits, part.next_sentence, reduction="sum") / at_least_one(pairs)
 
     def scores(self, part: MaskedPart) -> torch.Tensor:
         """Losses, masked tokens and how many are right; the same of pairs: [6, B]."""
         hidden = part.hidden(self.model, None)
-        losses, right = token_scores(
+        losses, right = self.forms.scores(
             self.model.predictions(hidden, part.positions),
             self.model.head_weight,
             part.labels.flatten(),
@@ -117,15 +119,15 @@ class MaskedLM:
         )
         shape = part.labels.shape
         tokens = [losses.view(shape), part.labels != IGNORE, right.view(shape)]
-        return torch.stack([*(one.double().sum(1) for one in tokens), *self._of_pairs(hidden, part)])
+        return torch.stack([*(self.forms.wide(one).sum(1) for one in tokens), *self._of_pairs(hidden, part)])
 
     def _of_pairs(self, hidden: torch.Tensor, part: MaskedPart) -> Sequence[torch.Tensor]:
         labels = part.next_sentence
         if self.model.pair is None:
-            return [torch.zeros_like(labels, dtype=torch.float64)] * 3
+            return [torch.zeros_like(self.forms.wide(labels))] * 3
         logits = self.model.pair_logits(hidden)
         losses = F.cross_entropy(logits, labels, reduction="none")
-        return [one.double() for one in (losses, labels != IGNORE, logits.argmax(1) == labels)]
+        return [self.forms.wide(one) for one in (losses, labels != IGNORE, logits.argmax(1) == labels)]
 
     def metrics(self, scores: FloatArray) -> dict[str, Any]:
         """Perplexity and accuracy of masked tokens and, for pairs, loss and accuracy."""
@@ -165,21 +167,22 @@ class Classification:
     seed: int = 0
     chunk_tokens: int = 512
     """Of losses over a vocabulary, which there are none of."""
+    forms: Forms = AS_DATA_SAY
     tensors: Tensors[LabelledPart] = labelled_tensors
     counted: ClassVar[str] = "texts"
 
-    def loss(self, part: LabelledPart, counts: Sequence[int], step: int) -> torch.Tensor:
+    def loss(self, part: LabelledPart, counts: Counts, step: int) -> torch.Tensor:
         """See `Objective`; counts are texts."""
         draws = Draws(self.seed, step, part.places)
         logits = self.model.class_logits(part.hidden(self.model, draws), draws)
-        return F.cross_entropy(logits, part.labels, reduction="sum") / max(1, counts[0])
+        return F.cross_entropy(logits, part.labels, reduction="sum") / at_least_one(counts[0])
 
     def scores(self, part: LabelledPart) -> torch.Tensor:
         """Loss, whether there is a label, predicted class and label: [4, B]."""
         logits = self.model.class_logits(part.hidden(self.model, None))
         losses = F.cross_entropy(logits, part.labels, reduction="none")
         rows = (losses, part.labels != IGNORE, logits.argmax(1), part.labels)
-        return torch.stack([one.double() for one in rows])
+        return torch.stack([self.forms.wide(one) for one in rows])
 
     def metrics(self, scores: FloatArray) -> dict[str, Any]:
         """Accuracy, F1 and confusion matrix."""

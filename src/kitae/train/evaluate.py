@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 from kitae.backend.base import Backend
 from kitae.data.examples import Examples, Sample
 from kitae.parallel.mesh import Mesh, sum_over_copies
+from kitae.train.aside import explain_moved
 from kitae.train.batch import AnyMicroBatch, inputs_of, micro_batch
-from kitae.train.finite import explain
 from kitae.train.objective import Objective, mean_loss
 
 FloatArray = NDArray[np.float64]
@@ -91,20 +92,37 @@ def evaluate(
     count = min(len(examples), max_rows or len(examples))
     found: list[tuple[range, FloatArray]] = []
     bad: list[AnyMicroBatch] = []
+    underway: deque[tuple[range, AnyMicroBatch, torch.Tensor]] = deque()
+
+    def fetch() -> None:
+        rows, batch, scores = underway.popleft()
+        values = scores.cpu().double().numpy()
+        if not (np.isfinite(values).all() or backend.pretends):
+            bad[:] = bad or [batch]
+        found.append((rows, values))
+
     for start in range(0, count, micro_batch_size * mesh.data.size):
         check()
         first = min(start + micro_batch_size * mesh.data.rank, count)
         rows = range(first, min(first + micro_batch_size, count))
         samples = [Sample(number) for number in rows]
         batch = micro_batch(examples, samples, micro_batch_size, backend.device, objective.tensors)
-        scores = objective.scores(batch).cpu().numpy()
-        if not np.isfinite(scores).all():
-            bad = bad or [batch]
-        found.append((rows, scores))
-        backend.boundary("evaluate", inputs_of(batch))
+        scores = objective.scores(batch)
+        backend.boundary("evaluate", inputs_of(batch), [scores])
+        underway.append((rows, batch, scores))
+        if len(underway) > int(backend.lazy):  # what comes next is on its way before this is waited for
+            fetch()
+    while underway:
+        fetch()
     if any(mesh.control.exchange(bool(bad))):
-        raise explain(
-            objective.model, objective.scores, bad, "held-out evaluation", backward=False, mesh=mesh
+        raise explain_moved(
+            objective.model,
+            objective.scores,
+            tuple(bad),
+            "held-out evaluation",
+            backend=backend,
+            mesh=mesh,
+            backward=False,
         )
     return Evaluation.of(objective, _of_all(found, count, mesh))
 

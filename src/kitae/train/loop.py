@@ -8,10 +8,12 @@ So a run that is killed anywhere and started again is, on the same machine, the 
 from __future__ import annotations
 
 import time
+from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,7 +21,7 @@ from kitae.checkpoint.resume import Checkpoint, open_checkpoint
 from kitae.errors import StoppedError, TrainingError
 from kitae.parallel.mesh import on_lead
 from kitae.recipe.resolve import resolve
-from kitae.train.batch import global_batch
+from kitae.train.batch import GlobalBatch, global_batch
 from kitae.train.build import begin_phase, build_objective, build_stepper
 from kitae.train.course import Course, Stretch, course_of
 from kitae.train.evaluate import evaluate
@@ -31,7 +33,7 @@ from kitae.train.recorder import Recorder, RunRecorder, SilentRecorder, Topology
 from kitae.train.results import evaluation_path, finished_result, save_evaluation, write_run_results
 from kitae.train.signals import StopRequested, StopSignals
 from kitae.train.state import Saver, TrainState, begin_after, check_same_recipe, restore
-from kitae.train.step import Stepper
+from kitae.train.step import Stepper, Underway
 from kitae.train.tensorboard import scalars
 
 
@@ -125,6 +127,20 @@ def _topology(job: TrainJob) -> Topology:
     }
 
 
+@dataclass(frozen=True)
+class _Untold:
+    """An update that was begun, of which nothing has been recorded yet."""
+
+    underway: Underway
+    state: TrainState
+    """After it."""
+    learning_rate: float
+    batch: GlobalBatch[Any]
+    begin: float
+    waited_s: float
+    """For other ranks, before it."""
+
+
 @dataclass
 class _Run:
     """One attempt."""
@@ -144,6 +160,10 @@ class _Run:
     saved_step: int = field(init=False)
     heldout_loss: tuple[int, float] | None = field(init=False, default=None)
     """The last one measured, and after which step."""
+    untold: deque[_Untold] = field(init=False, default_factory=deque)
+    """At most one update behind on a machine whose results are read late, else none."""
+    told: float = field(init=False, default=0.0)
+    """When the last update was known to be done."""
 
     def __post_init__(self) -> None:
         self.saver = Saver(self.job, self.stepper)
@@ -153,16 +173,26 @@ class _Run:
     def to_the_end(self) -> None:
         """Train until the last step is done, evaluated and saved. Raises `StoppedError` after a signal."""
         self.recorder.start(self.state.step)
+        stopped = None
+        try:
+            stopped = self._all_stretches()
+        except TrainingError:  # all ranks have it, and what is being saved is of an earlier step
+            self.job.store.wait()
+            raise
+        if stopped is not None:
+            raise self._stopped(stopped)
+        self._finish_save()
+
+    def _all_stretches(self) -> str | None:
+        """Train until the last step is done; the name of a signal that came before."""
         try:
             for stretch in self.course.stretches[self.stretch.index :]:
                 self._enter(stretch)
                 self._train()
         except StopRequested as request:
-            raise self._stopped(str(request)) from None
-        except TrainingError:  # all ranks have it, and what is being saved is of an earlier step
-            self.job.store.wait()
-            raise
-        self._finish_save()
+            self._tell()
+            return str(request)
+        return None
 
     def _enter(self, stretch: Stretch) -> None:
         """Begin a phase, or go on in it."""
@@ -188,16 +218,27 @@ class _Run:
         samples = stretch.cursor.reads(state.consumed_samples, stretch.lengths.rows_of(number))
         size, device = stretch.lengths.micro_batch_size, self.job.backend.device
         tensors = self.stepper.objective.tensors
-        batch = global_batch(stretch.phase.train, samples, size, device, mesh, tensors)
+        least = stretch.lengths.accumulation_steps if self.job.backend.static else 0
+        batch = global_batch(stretch.phase.train, samples, size, device, mesh, tensors, least)
         rate = stretch.schedule.rate(number)
-        update = self.stepper.update(batch, rate, step=state.step + 1, check=self.stop.check)
+        underway = self.stepper.begin(batch, rate, step=state.step + 1, check=self.stop.check)
         state.step += 1
         state.consumed_samples += len(samples)
         state.padded_tokens += batch.padded_tokens
         state.real_tokens += batch.real_tokens
-        seconds = time.perf_counter() - begin
-        self.pace.note(state.step, seconds - (mesh.meter.waited_s - waited))
-        self.recorder.update(state, update, rate, batch, seconds, self._peak_memory_bytes())
+        self.untold.append(_Untold(underway, replace(state), rate, batch, begin, waited))
+        self._tell(all_but=int(self.job.backend.lazy))
+
+    def _tell(self, all_but: int = 0) -> None:
+        """Wait for updates that were begun, but for the last ones, and record them."""
+        while len(self.untold) > all_but:
+            one = self.untold.popleft()
+            update = one.underway.result()
+            now = time.perf_counter()
+            seconds, self.told = now - max(one.begin, self.told), now
+            self.pace.note(one.state.step, seconds - (self.job.mesh.meter.waited_s - one.waited_s))
+            memory = self._peak_memory_bytes()
+            self.recorder.update(one.state, update, one.learning_rate, one.batch, seconds, memory)
 
     def _peak_memory_bytes(self) -> int:
         own = torch.tensor([self.job.backend.memory_bytes()])
@@ -207,6 +248,7 @@ class _Run:
         step, heldout = self.state.step, self.stretch.phase.heldout
         if heldout is None or not self._evaluation_due():
             return
+        self._tell()
         if on_lead(self.job.mesh, lambda: self.recorder.has_evaluation(step)):
             return
         self._at("held-out evaluation")
@@ -247,6 +289,7 @@ class _Run:
 
     def _save(self) -> None:
         self._at("saving")
+        self._tell()
         step, loss = self.heldout_loss or (None, None)
         loss = loss if step == self.state.step else None
         self.recorder.sync()

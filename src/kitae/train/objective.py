@@ -6,7 +6,6 @@ B rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -17,8 +16,9 @@ from numpy.typing import NDArray
 from kitae.data.examples import Examples
 from kitae.model.decoder import Decoder
 from kitae.model.flops import train_flops_per_token
-from kitae.train.batch import MicroBatch, Tensors, text_tensors
-from kitae.train.loss import IGNORE, linear_cross_entropy, token_losses
+from kitae.train.batch import TEXT_TENSORS, MicroBatch, Tensors
+from kitae.train.forms import AS_DATA_SAY, Counts, Forms, at_least_one
+from kitae.train.loss import IGNORE
 
 FloatArray = NDArray[np.float64]
 
@@ -39,12 +39,12 @@ class Objective(Protocol):
         """Makes a micro-batch of rows."""
         ...
 
-    def loss(self, part: Any, counts: Sequence[int], step: int) -> torch.Tensor:
+    def loss(self, part: Any, counts: Counts, step: int) -> torch.Tensor:
         """A micro-batch's share of the loss of update `step`, whose parts are means over `counts`: fp32."""
         ...
 
     def scores(self, part: Any) -> torch.Tensor:
-        """What each row shows, float64 [K, B]: the sum of its losses in nats, their number, and more."""
+        """What each row shows, [K, B]: the sum of its losses in nats, their number, and more."""
         ...
 
     def metrics(self, scores: FloatArray) -> dict[str, Any]:
@@ -74,17 +74,22 @@ class CausalLM:
     seed: int = 0
     """Of what is drawn during the training: nothing here."""
     chunk_tokens: int = 512
-    tensors: Tensors[MicroBatch] = text_tensors
+    forms: Forms = AS_DATA_SAY
     counted: ClassVar[str] = "tokens"
 
-    def loss(self, part: MicroBatch, counts: Sequence[int], step: int) -> torch.Tensor:
+    @property
+    def tensors(self) -> Tensors[MicroBatch]:
+        """See `Objective`."""
+        return TEXT_TENSORS[self.forms.static]
+
+    def loss(self, part: MicroBatch, counts: Counts, step: int) -> torch.Tensor:
         """See `Objective`."""
         hidden = self.model(part.input_ids, part.position_ids, part.segment_ids)
-        return linear_cross_entropy(
+        return self.forms.cross_entropy(
             hidden.flatten(0, 1),
             self.model.head_weight,
             part.targets.flatten(),
-            scale=1 / max(1, counts[0]),
+            scale=1 / at_least_one(counts[0]),
             chunk_tokens=self.chunk_tokens,
             vocabulary=self.model.vocabulary,
         )
@@ -92,15 +97,15 @@ class CausalLM:
     def scores(self, part: MicroBatch) -> torch.Tensor:
         """Losses and predicted tokens, [2, B]."""
         hidden = self.model(part.input_ids, part.position_ids, part.segment_ids)
-        losses = token_losses(
+        losses, _ = self.forms.scores(
             hidden.flatten(0, 1),
             self.model.head_weight,
             part.targets.flatten(),
             chunk_tokens=self.chunk_tokens,
             vocabulary=self.model.vocabulary,
         )
-        sums = losses.view_as(part.targets).double().sum(1)
-        return torch.stack((sums, (part.targets != IGNORE).sum(1).double()))
+        sums = self.forms.wide(losses.view_as(part.targets)).sum(1)
+        return torch.stack((sums, self.forms.wide((part.targets != IGNORE).sum(1))))
 
     def metrics(self, scores: FloatArray) -> dict[str, Any]:
         """Perplexity: the exponential of the loss."""

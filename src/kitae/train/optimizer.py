@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
 from torch.optim.adamw import adamw
@@ -12,7 +12,7 @@ from kitae.parallel.shares import Shares
 from kitae.recipe.training import OptimizerConfig
 from kitae.train.lamb import TrustRatios, adam_direction
 from kitae.train.precision import Weights
-from kitae.train.rounding import RoundingKey
+from kitae.train.rounding import Rounding, RoundingKey
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Kinds of optimizer state, as a checkpoint names them."""
@@ -22,7 +22,7 @@ class Optimizer:
     """State and settings; subclasses make the updates. All ranks of the mesh make it together.
 
     State is there from the start, in fp32: out of memory shows before the first step, and a checkpoint can be
-    read into it. Parameters in `decayed` are decayed, others are not. `seed` is for rounding.
+    read into it. Parameters in `decayed` are decayed, others are not. `seed` and `rounding` are for rounding.
     """
 
     def __init__(
@@ -35,10 +35,12 @@ class Optimizer:
         seed: int,
         shares: Shares,
         mesh: Mesh,
+        rounding: Callable[[RoundingKey], Rounding] = lambda key: key,
     ) -> None:
         self._weights = weights
         self._config = config
         self._seed = seed
+        self._rounding = rounding
         self._decayed = decayed
         self._updates = 0
         self._updates_before = 0
@@ -87,7 +89,8 @@ class Optimizer:
         self._updates_before = before
 
     def _lend(self, names: Collection[str]) -> Iterable[dict[str, torch.Tensor]]:
-        return self._weights.lend(names, RoundingKey(self._seed, self._updates_before + self._updates))
+        key = RoundingKey(self._seed, self._updates_before + self._updates)
+        return self._weights.lend(names, self._rounding(key))
 
 
 class AdamW(Optimizer):

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import nn
 
 from kitae.parallel.shares import Shares
-from kitae.train.rounding import RoundingKey, round_into
+from kitae.train.rounding import Rounding
 
 OnSum = Callable[[str, torch.Tensor], None]
 """Is given a parameter's name and the fp32 sum of its gradients so far."""
@@ -35,6 +35,8 @@ class Weights(Protocol):
     """The rows of this rank by parameter name, in the dtype in which they are kept between updates."""
     on_sum: OnSum | None
     """Called after each backward pass has added a parameter's gradient."""
+    rounds_by_chance: ClassVar[bool]
+    """Whether what was updated is rounded so."""
 
     def sums(self) -> dict[str, torch.Tensor]:
         """fp32 sums of the gradients over the micro-batches since they were cleared, of the local shape.
@@ -51,10 +53,10 @@ class Weights(Protocol):
         """Forget the gradients."""
         ...
 
-    def lend(self, names: Collection[str], key: RoundingKey) -> Iterator[dict[str, torch.Tensor]]:
+    def lend(self, names: Collection[str], rounding: Rounding) -> Iterator[dict[str, torch.Tensor]]:
         """Give the rows of `names` in fp32, to be updated in place, a set at a time.
 
-        A set is taken back when the next one is asked for. `key` is for rounding.
+        A set is taken back when the next one is asked for.
         """
         ...
 
@@ -70,9 +72,12 @@ class Weights(Protocol):
 class Fp32Weights:
     """The model's parameters are the masters."""
 
+    rounds_by_chance: ClassVar[bool] = False
+
     def __init__(self, model: nn.Module, shares: Shares) -> None:
         for parameter in model.parameters():
             parameter.data = parameter.data.float()
+        self._model = model
         self._parameters = dict(model.named_parameters())
         self.masters = {name: shares.cut(name, one) for name, one in self._parameters.items()}
         self._hooks: list[Any] = []
@@ -106,7 +111,7 @@ class Fp32Weights:
         for parameter in self._parameters.values():
             parameter.grad = None
 
-    def lend(self, names: Collection[str], key: RoundingKey) -> Iterator[dict[str, torch.Tensor]]:
+    def lend(self, names: Collection[str], rounding: Rounding) -> Iterator[dict[str, torch.Tensor]]:
         """All masters at once; there is nothing to take back."""
         yield {name: self.masters[name] for name in names}
 
@@ -123,12 +128,14 @@ class AutocastWeights(Fp32Weights):
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Torch's autocast to bf16 on the model's device."""
-        device = next(iter(self._parameters.values())).device
+        device = next(self._model.parameters()).device
         return torch.autocast(device.type, torch.bfloat16)
 
 
 class _Bf16Model:
     """A model in bf16 whose gradients are summed in fp32; subclasses say what the masters are."""
+
+    rounds_by_chance: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, shares: Shares) -> None:
         self._shares = shares
@@ -179,7 +186,7 @@ class Bf16Weights(_Bf16Model):
         parameter.data = parameter.data.to(torch.bfloat16)
         return master
 
-    def lend(self, names: Collection[str], key: RoundingKey) -> Iterator[dict[str, torch.Tensor]]:
+    def lend(self, names: Collection[str], rounding: Rounding) -> Iterator[dict[str, torch.Tensor]]:
         """All masters at once; there is nothing to take back."""
         yield {name: self.masters[name] for name in names}
 
@@ -193,6 +200,8 @@ class Bf16Weights(_Bf16Model):
 class StochasticWeights(_Bf16Model):
     """bf16 parameters without masters; what was updated is rounded by chance."""
 
+    rounds_by_chance = True
+
     def __init__(self, model: nn.Module, shares: Shares) -> None:
         self._layouts = {layout.name: layout for layout in shares.layouts}
         super().__init__(model, shares)
@@ -201,14 +210,14 @@ class StochasticWeights(_Bf16Model):
         parameter.data = parameter.data.to(torch.bfloat16)
         return self._shares.cut(name, parameter.detach())
 
-    def lend(self, names: Collection[str], key: RoundingKey) -> Iterator[dict[str, torch.Tensor]]:
+    def lend(self, names: Collection[str], rounding: Rounding) -> Iterator[dict[str, torch.Tensor]]:
         """fp32 copies, one at a time to save memory, which are rounded into the parameters."""
         for name in names:
             values = self.masters[name].float()
             yield {name: values}
             layout = self._layouts[name]
             # The layout of a scalar parameter is one row.
-            round_into(self.masters[name].view(layout.shape), values.view(layout.shape), layout, key)
+            rounding.round_into(self.masters[name].view(layout.shape), values.view(layout.shape), layout)
 
     def publish(self) -> None:
         """Nothing to do: the masters are the model's parameters."""

@@ -12,16 +12,34 @@ seed, step and tensor; lowbias32 (Wellons, 2018) mixes both into 32 bits, 16 for
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
+from kitae.backend.bits import halves_of, reinterpreted
 from kitae.parallel.assembly import pieces_of
 from kitae.parallel.layout import Box, ParameterLayout, Shape
 
 _CPU_BLOCK, _DEVICE_BLOCK = 1 << 18, 1 << 26
 """Elements rounded at a time: on a CPU, what stays in the cache of a core; elsewhere, what fills a device."""
+
+
+class Rounding(Protocol):
+    """How updated fp32 values of one update become bf16 ones."""
+
+    def round_into(self, target: torch.Tensor, values: torch.Tensor, layout: ParameterLayout) -> None:
+        """Round fp32 values into a contiguous bf16 tensor, both laid out as `layout` says; padding stays."""
+        ...
+
+
+class ByHardware:
+    """A Trainium rounds by chance whatever becomes bf16, with NEURON_RT_STOCHASTIC_ROUNDING_EN=1."""
+
+    def round_into(self, target: torch.Tensor, values: torch.Tensor, layout: ParameterLayout) -> None:
+        """See `Rounding`."""
+        target.copy_(values)
 
 
 @dataclass(frozen=True)
@@ -38,6 +56,39 @@ class RoundingKey:
         first, second = (int.from_bytes(digest[at : at + 8], "little", signed=True) for at in (0, 8))
         return first, second
 
+    def round_into(self, target: torch.Tensor, values: torch.Tensor, layout: ParameterLayout) -> None:
+        """See `Rounding`; `train.rounding.round_into` does it."""
+        round_into(target, values, layout, self)
+
+
+@dataclass(frozen=True)
+class KeysThere:
+    """The numbers of a `RoundingKey` on a device, so that they are no part of a graph; rounds the same."""
+
+    numbers: torch.Tensor
+    """int64 [tensors, 2]."""
+    places: Mapping[str, int]
+    """Of each full tensor among them."""
+
+    @classmethod
+    def of_all(cls, key: RoundingKey, tensors: Iterable[str], device: torch.device) -> KeysThere:
+        """The keys of these full tensors."""
+        names = sorted(set(tensors))
+        numbers = torch.tensor([key.of(name) for name in names], dtype=torch.int64)
+        return cls(numbers.to(device), {name: place for place, name in enumerate(names)})
+
+    def of(self, tensor: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `RoundingKey.of`."""
+        own = self.numbers[self.places[tensor]]
+        return own[0], own[1]
+
+    def round_into(self, target: torch.Tensor, values: torch.Tensor, layout: ParameterLayout) -> None:
+        """See `Rounding`."""
+        round_into(target, values, layout, self)
+
+
+Keys = RoundingKey | KeysThere
+
 
 def stochastic_round(values: torch.Tensor, random16: torch.Tensor) -> torch.Tensor:
     """Round fp32 values to bf16, each with the low 16 bits of an integer tensor of the same shape.
@@ -45,22 +96,20 @@ def stochastic_round(values: torch.Tensor, random16: torch.Tensor) -> torch.Tens
     The bits are added below the last one that stays, and the rest is cut off. What bf16 can represent stays
     as it is, so do infinities and NaN; a value and its negative round alike.
     """
-    bits = random16.to(torch.int32, copy=True).bitwise_and_(0xFFFF).add_(values.view(torch.int32))
-    rounded = bits.bitwise_and_(-0x10000).view(torch.float32)
+    bits = random16.to(torch.int32, copy=True).bitwise_and_(0xFFFF).add_(reinterpreted(values, torch.int32))
+    rounded = reinterpreted(bits.bitwise_and_(-0x10000), torch.float32)
     # Added bits may turn a NaN into a number: 0 * NaN turns it back. Clamped, because 0 * inf is NaN too.
     return rounded.add_(values.clamp(-1, 1), alpha=0).to(torch.bfloat16)
 
 
-def keyed_bits(
-    key: RoundingKey, tensor: str, full_shape: Shape, box: Box, device: torch.device
-) -> torch.Tensor:
+def keyed_bits(key: Keys, tensor: str, full_shape: Shape, box: Box, device: torch.device) -> torch.Tensor:
     """16 random bits, as int16, for each element of a box of a full tensor: of `box.shape`."""
     rows, pairs = _keys(key, tensor, full_shape, box, device)
     return _bits(rows, pairs, box).reshape(box.shape)
 
 
 @torch.no_grad()
-def round_into(target: torch.Tensor, values: torch.Tensor, layout: ParameterLayout, key: RoundingKey) -> None:
+def round_into(target: torch.Tensor, values: torch.Tensor, layout: ParameterLayout, key: Keys) -> None:
     """Round fp32 values into a contiguous bf16 tensor, both laid out as `layout` says; padding stays.
 
     Works in blocks, so that little memory is needed. On one core it takes 1.1 to 1.7 ns an element, about
@@ -85,7 +134,7 @@ def _blocks(rows: int, width: int, device: torch.device) -> Iterator[slice]:
 
 
 def _keys(
-    key: RoundingKey, tensor: str, full_shape: Shape, box: Box, device: torch.device
+    key: Keys, tensor: str, full_shape: Shape, box: Box, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """32 random bits, as int32, for each row of a box [rows, 1], and for each pair of columns [1, pairs]."""
     row_key, column_key = key.of(tensor)
@@ -100,10 +149,10 @@ def _keys(
 def _bits(rows: torch.Tensor, pairs: torch.Tensor, box: Box) -> torch.Tensor:
     """16 bits, as int16, for each element of some rows of a box: [rows, columns]."""
     first = box.start[-1] % 2
-    return _mix32(rows ^ pairs).view(torch.int16)[:, first : first + box.shape[-1]]
+    return halves_of(_mix32(rows ^ pairs))[:, first : first + box.shape[-1]]
 
 
-def _mixed64(numbers: torch.Tensor, key: int) -> torch.Tensor:
+def _mixed64(numbers: torch.Tensor, key: int | torch.Tensor) -> torch.Tensor:
     """Hash int64 numbers under a key to 32 bits, as int32: splitmix64, of which the upper half is given."""
     mixed = numbers * _signed64(0x9E3779B97F4A7C15) + key
     mixed ^= (mixed >> 30) & 0x3FFFFFFFF  # shifts of signed numbers copy the sign, which the mask takes away

@@ -1,11 +1,15 @@
-"""One optimizer update: forward and backward over the micro-batches, clipping, optimizer."""
+"""One optimizer update: forward and backward over the micro-batches, and how it is brought to an end.
+
+`Ending` is what differs between a machine that computes at once and one that collects graphs: `AtOnce` here
+reads loss and norm back and decides by them; `train.late` leaves both on the device.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -19,6 +23,9 @@ from kitae.train.finite import explain
 from kitae.train.objective import Objective
 from kitae.train.optimizer import Optimizer, clip
 from kitae.train.precision import Weights
+
+Check = Callable[[], None]
+"""Called before each micro-batch; may raise, and the weights are then those of the step before."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,82 @@ class Gradients:
     """Global norm, the same on all ranks."""
 
 
+class Underway(Protocol):
+    """An update that was begun."""
+
+    def result(self) -> Update:
+        """What it shows, once that is known. Raises `TrainingError` when loss or gradients are not finite."""
+        ...
+
+
+class Ending(Protocol):
+    """How an update goes, from a batch to new weights."""
+
+    def update(
+        self, stepper: Stepper, batch: GlobalBatch[Any], learning_rate: float, step: int, check: Check
+    ) -> Underway:
+        """Train on a global batch; afterwards `step` updates are done, or will be."""
+        ...
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add to the gradients."""
+        ...
+
+
+@dataclass(frozen=True)
+class Known:
+    """An update that is done."""
+
+    update: Update
+
+    def result(self) -> Update:
+        """What it shows."""
+        return self.update
+
+
+class AtOnce:
+    """Reads loss and norm, and changes the weights only when they are finite."""
+
+    def update(
+        self, stepper: Stepper, batch: GlobalBatch[Any], learning_rate: float, step: int, check: Check
+    ) -> Underway:
+        """See `Ending`."""
+        gradients = stepper.gradients(batch, step, check)
+        *parts, norm = torch.stack(
+            (*gradients.losses, gradients.norm)
+        ).tolist()  # the one wait for the device
+        loss = stepper.of_all(parts)
+        if not math.isfinite(loss + norm):
+            del gradients  # what follows needs the memory for a backward pass of its own
+            stepper.weights.clear_gradients()
+            raise explain(
+                stepper.objective.model,
+                stepper.loss_of(batch, step),
+                batch.micro_batches,
+                f"step {step}",
+                mesh=stepper.mesh,
+            )
+        self._apply(stepper, gradients.of_rows, norm, learning_rate)
+        return Known(Update(loss, norm))
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """See `Ending`."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def _apply(
+        self, stepper: Stepper, gradients: Mapping[str, torch.Tensor], norm: float, learning_rate: float
+    ) -> None:
+        clip(list(gradients.values()), norm, stepper.max_grad_norm)
+        stepper.optimizer.step(learning_rate, gradients)
+        stepper.publish()
+        stepper.weights.clear_gradients()
+        stepper.backend.boundary("update")
+        stepper.backend.synchronize()
+
+
+AT_ONCE = AtOnce()
+
+
 def graph_name(index: int, count: int) -> str:
     """What the graph of micro-batch `index` of `count` is called: the first sets gradients, others add."""
     if count == 1:
@@ -63,44 +146,28 @@ class Stepper:
     replicas: DataParallel
     sequence_parallel: bool
     max_grad_norm: float | None
+    ending: Ending = AT_ONCE
+
+    def begin(
+        self, batch: GlobalBatch[Any], learning_rate: float, *, step: int, check: Check = lambda: None
+    ) -> Underway:
+        """Train on a global batch; afterwards `step` updates are done, or will be.
+
+        Raises `TrainingError` when loss or gradients are not finite, here or when the result is asked for;
+        the weights are then those of the step before.
+        """
+        return self.ending.update(self, batch, learning_rate, step, check)
 
     def update(
-        self,
-        batch: GlobalBatch[Any],
-        learning_rate: float,
-        *,
-        step: int,
-        check: Callable[[], None] = lambda: None,
+        self, batch: GlobalBatch[Any], learning_rate: float, *, step: int, check: Check = lambda: None
     ) -> Update:
-        """Train on a global batch; afterwards `step` updates are done.
+        """`begin`, and wait for what it shows."""
+        return self.begin(batch, learning_rate, step=step, check=check).result()
 
-        `check` is called before each micro-batch and may raise: the weights are then those of the step
-        before. Raises `TrainingError` when loss or gradients are not finite, before anything is changed.
-        """
-        gradients = self.gradients(batch, step, check)
-        *parts, norm = torch.stack(
-            (*gradients.losses, gradients.norm)
-        ).tolist()  # the one wait for the device
-        loss = self._of_all(parts)
-        if not math.isfinite(loss + norm):
-            del gradients  # what follows needs the memory for a backward pass of its own
-            self.weights.clear_gradients()
-            raise explain(
-                self.objective.model,
-                self._loss_of(batch, step),
-                batch.micro_batches,
-                f"step {step}",
-                mesh=self.mesh,
-            )
-        self._apply(gradients.of_rows, norm, learning_rate)
-        return Update(loss, norm)
-
-    def gradients(
-        self, batch: GlobalBatch[Any], step: int = 1, check: Callable[[], None] = lambda: None
-    ) -> Gradients:
+    def gradients(self, batch: GlobalBatch[Any], step: int = 1, check: Check = lambda: None) -> Gradients:
         """Go forward and backward over the micro-batches of update `step`, and sum over the ranks."""
         self.weights.clear_gradients()
-        loss_of = self._loss_of(batch, step)
+        loss_of = self.loss_of(batch, step)
         losses = []
         last = len(batch.micro_batches) - 1
         for index, micro_batch in enumerate(batch.micro_batches):
@@ -108,9 +175,11 @@ class Stepper:
             loss = loss_of(micro_batch)
             if index == last:
                 self.replicas.begin()
-            loss.backward()  # type: ignore[no-untyped-call]
+            self.ending.backward(loss)
             losses.append(loss.detach())
-            self.backend.boundary(graph_name(index, last + 1), inputs_of(micro_batch), [losses[-1]])
+            del loss  # or a graph that ends here would have a result that nobody asks for
+            made = [losses[-1], *self.weights.sums().values()]
+            self.backend.boundary(graph_name(index, last + 1), inputs_of(micro_batch), made)
         of_rows = self.replicas.finish(self.weights.sums())
         check()
         layouts = self.shares.layouts
@@ -123,23 +192,17 @@ class Stepper:
         self.weights.publish()
         self.replicas.gather()
 
-    def _apply(self, gradients: Mapping[str, torch.Tensor], norm: float, learning_rate: float) -> None:
-        clip(list(gradients.values()), norm, self.max_grad_norm)
-        self.optimizer.step(learning_rate, gradients)
-        self.publish()
-        self.weights.clear_gradients()
-        self.backend.boundary("update")
-        self.backend.synchronize()
-
-    def _of_all(self, parts: list[float]) -> float:
+    def of_all(self, parts: list[float]) -> float:
         """Sum the shares of the loss, those of this rank first; not finite when one is not."""
         total = math.fsum(parts) if all(map(math.isfinite, parts)) else math.nan
         own = torch.tensor([total], dtype=torch.float64)
         return float(sum_over_copies(self.mesh, own).item())
 
-    def _loss_of(self, batch: GlobalBatch[Any], step: int) -> Callable[[AnyMicroBatch], torch.Tensor]:
+    def loss_of(self, batch: GlobalBatch[Any], step: int) -> Callable[[AnyMicroBatch], torch.Tensor]:
+        """What is computed of each micro-batch of an update."""
+
         def loss_of(part: AnyMicroBatch) -> torch.Tensor:
             with self.weights.forward_context():
-                return self.objective.loss(part, batch.counts, step)
+                return self.objective.loss(part, batch.to_divide_by, step)
 
         return loss_of

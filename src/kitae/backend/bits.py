@@ -1,0 +1,41 @@
+"""Numbers looked at as other numbers of the same bits, also where torch's own view would leave the device."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+
+
+def reinterpreted(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same bits as `dtype`, of the same size; on a device of torch-xla a copy, else a view."""
+    if values.device.type != "xla":
+        return values.view(dtype)
+    cast: Tensor = _bitcast()(values, to=_NAMES[dtype])
+    return cast
+
+
+def halves_of(words: Tensor) -> Tensor:
+    """The two signed 16-bit halves of int32 words [..., n], the lower ones first: [..., 2 n].
+
+    As int16, and as int32 on a device of torch-xla.
+    """
+    if words.device.type != "xla":
+        return words.view(torch.int16)
+    return torch.stack(((words << 16) >> 16, words >> 16), -1).flatten(-2)
+
+
+_NAMES = {torch.float32: "f32", torch.int32: "s32"}
+"""What XLA calls them."""
+
+
+@cache
+def _bitcast() -> Any:
+    """An operation of its own: torch-xla reads the values back for `Tensor.view(dtype)`."""
+    builder, registry = (import_module(f"torch_xla.core.{one}") for one in ("xla_builder", "xla_op_registry"))
+    types = {"f32": builder.Type.F32, "s32": builder.Type.S32}
+    return registry.register("kitae_bitcast", lambda values, to: values.bitcast(types[to]))
