@@ -21,33 +21,33 @@ WIDTH = 120
 
 def show(found: Estimate, *notes: str) -> None:
     """Print the plan of one kind of machine."""
-    console = _console()
-    console.print(_memory(found))
-    console.print(_time(found))
+    out = console()
+    out.print(_memory(found))
+    out.print(_time(found))
     if found.bill is not None:
-        console.print(_money(found))
+        out.print(_money(found))
     for line in (*notes, *assumptions(found)):
-        console.print(f"assumed: {line}", style="dim", highlight=False)
+        out.print(f"assumed: {line}", style="dim", highlight=False)
     for change in found.verdict.changes:
-        console.print(f"would fit: --set {change}", highlight=False)
-    console.print(found.sentence, style="bold", highlight=False)
+        out.print(f"would fit: --set {change}", highlight=False)
+    out.print(found.sentence, style="bold", highlight=False)
 
 
 def show_comparison(lines: Sequence[Candidate]) -> None:
     """Print one line a machine: memory, time, cost."""
-    table = _table("nodes", "cut over", "memory", "update", "training", "US$", "US$ a million tokens")
+    shown = table("nodes", "cut over", "memory", "update", "training", "US$", "US$ a million tokens")
     problems = []
     for one in lines:
         name = f"{one.nodes} x {one.name}"
         if one.found is None:
-            table.add_row(name, "", "cannot run", "", "", "", "")
+            shown.add_row(name, "", "cannot run", "", "", "", "")
             problems.append(f"{name}: {one.problem}")
         else:
-            table.add_row(name, *_compared(one.found))
-    console = _console()
-    console.print(table)
+            shown.add_row(name, *_compared(one.found))
+    out = console()
+    out.print(shown)
     for problem in problems:
-        console.print(problem, highlight=False)
+        out.print(problem, highlight=False)
 
 
 def _compared(found: Estimate) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def _compared(found: Estimate) -> tuple[str, ...]:
     return (
         str(phase.work.tensor_parallel),
         f"{found.verdict.word}, {found.verdict.share:.0%}",
-        _interval(*phase.time.interval),
+        interval(*phase.time.interval),
         span(seconds) if seconds is not None else "unknown",
         "unknown" if total is None else f"{total:,}",
         str(per_million_tokens(total, tokens)) if total is not None and tokens else "unknown",
@@ -65,20 +65,20 @@ def _compared(found: Estimate) -> tuple[str, ...]:
 
 def _memory(found: Estimate) -> Table:
     memory, verdict = found.verdict.memory, found.verdict
-    table = _table("memory of a process", "bytes")
+    shown = table("memory of a process", "bytes")
     for name, size in memory.state.items():
-        table.add_row(name, readable(size))
-    table.add_row("activations and buffers", readable(max(0, memory.extra)))
-    table.add_row("program", readable(verdict.device_used - memory.peak))
-    table.add_row("at its fullest", f"{readable(verdict.device_used)} of {readable(verdict.device_bytes)}")
-    table.add_row("a host", f"{readable(verdict.host_used)} of {readable(verdict.host_bytes)}")
-    return table
+        shown.add_row(name, readable(size))
+    shown.add_row("activations and buffers", readable(max(0, memory.extra)))
+    shown.add_row("program", readable(verdict.device_used - memory.peak))
+    shown.add_row("at its fullest", f"{readable(verdict.device_used)} of {readable(verdict.device_bytes)}")
+    shown.add_row("a host", f"{readable(verdict.host_used)} of {readable(verdict.host_bytes)}")
+    return shown
 
 
 def _time(found: Estimate) -> Table:
-    table = _table("time", *(phase.name or "" for phase in found.phases))
+    shown = table("time", *(phase.name or "" for phase in found.phases))
     rows = {
-        "an update": [_interval(*phase.time.interval) for phase in found.phases],
+        "an update": [interval(*phase.time.interval) for phase in found.phases],
         **{
             f"  {name}": [span(_part(phase, name)) for phase in found.phases]
             for name in ("products", "weights", "dropout", "tensor_parallel", "copies", "optimizer", "host")
@@ -88,11 +88,11 @@ def _time(found: Estimate) -> Table:
         "tokens a day": [f"{phase.tokens_per_day:,.0f}" for phase in found.phases],
     }
     for name, cells in rows.items():
-        table.add_row(name, *cells)
-    table.add_row("utilisation", f"{found.utilisation:.1%} of the {found.peak_dtype} peak")
+        shown.add_row(name, *cells)
+    shown.add_row("utilisation", f"{found.utilisation:.1%} of the {found.peak_dtype} peak")
     if found.steps is None:
-        table.add_row("length", "unknown: epochs of a text that is not prepared; run kitae prepare first")
-    return table
+        shown.add_row("length", "unknown: epochs of a text that is not prepared; run kitae prepare first")
+    return shown
 
 
 def _part(phase: Phase, name: str) -> float:
@@ -103,29 +103,32 @@ def _part(phase: Phase, name: str) -> float:
 
 
 def _money(found: Estimate) -> Table:
-    table = _table("cost", "how", "US$")
+    shown = table("cost", "how", "US$")
     assert found.bill is not None, "asked for where there is one"
     for line in found.bill.lines:
-        table.add_row(line.item, line.how, "unknown" if line.usd is None else f"{line.usd:,}")
+        shown.add_row(line.item, line.how, "unknown" if line.usd is None else f"{line.usd:,}")
     total = found.bill.total
-    table.add_row("together", "", f"{total:,}" if total is not None else f"more than {found.bill.known:,}")
+    shown.add_row("together", "", f"{total:,}" if total is not None else f"more than {found.bill.known:,}")
     if total is not None and found.tokens:
-        table.add_row(
+        shown.add_row(
             "a million tokens", f"{found.tokens:,} tokens", str(per_million_tokens(total, found.tokens))
         )
-    return table
+    return shown
 
 
-def _interval(low: float, high: float) -> str:
+def interval(low: float, high: float) -> str:
+    """Two times."""
     return f"{span(low)} to {span(high)}"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
+def table(*columns: str) -> Table:
+    """An empty one, without lines."""
+    made = Table(box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column)
-    return table
+        made.add_column(column)
+    return made
 
 
-def _console() -> Console:
+def console() -> Console:
+    """Where to print: as wide as the terminal."""
     return Console() if sys.stdout.isatty() else Console(width=WIDTH)

@@ -52,14 +52,40 @@ def plan(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Fail when it may not end by then, started now.")
     ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Find the cheapest and the fastest topology that fits.")
+    ] = False,
+    simulate: Annotated[
+        str | None, typer.Option(metavar="nodes=A..B", help="Scaling curves over numbers of nodes.")
+    ] = None,
+    weak: Annotated[
+        bool, typer.Option("--weak/--strong", help="Of --simulate: the update grows with the nodes, or not.")
+    ] = False,
+    mtbf_hours: Annotated[
+        float | None,
+        typer.Option(min=1, metavar="HOURS", help="Of --simulate: mean time between failures of a node."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say whether a training fits, how long it takes and what it costs, before anything is started."""
     rent = _rent(price, head, fsx, ebs, nat)
+    if search:
+        _search(recipe, changes, instance, nodes, rent, max_cost, until, as_json)
+        return
     limits = _limits(max_cost, until)
     if instance is None:
+        _refuse_lonely({"--simulate": simulate})
         _refuse_lonely({"--nodes": nodes, "--max-cost": max_cost, "--until": until})
-    if compare is not None:
+    if simulate is not None and instance is not None:
+        from kitae.cli.plan_outlook import show_simulation
+
+        show_simulation(
+            *(recipe, changes, instance, simulate, rent),
+            weak=weak,
+            mtbf_hours=mtbf_hours,
+            json_wanted=as_json,
+        )
+    elif compare is not None:
         _compare(recipe, changes, compare, rent, as_json)
     elif instance is not None:
         limits(_rented(recipe, changes, instance, nodes, rent, as_json))
@@ -93,12 +119,28 @@ def _rented(
     shape = shape_of(job, guess=True)
     found = estimate_of(job, shape, machine_of(job, one), rent)
     if as_json:
-        facts = facts_of(found)
-        notes = [shape.note] if shape.note else []
-        print(json.dumps({**facts, "assumptions": [*notes, *facts["assumptions"]]}, indent=2))
+        print(json.dumps(facts_of(found, *shape.notes), indent=2))
     else:
-        show(found, *([shape.note] if shape.note else []))
+        show(found, *shape.notes)
     return found
+
+
+def _search(
+    recipe: Path,
+    changes: list[str],
+    instance: str | None,
+    nodes: int | None,
+    rent: Rent,
+    max_cost: str | None,
+    until: str | None,
+    as_json: bool,
+) -> None:
+    from kitae.cli.plan_outlook import show_search
+    from kitae.plan.window import moment
+
+    most = None if max_cost is None else _usd("--max-cost", max_cost)
+    end = None if until is None else moment(until)
+    show_search(recipe, changes, instance, nodes, rent, most, end, as_json)
 
 
 def _limits(max_cost: str | None, until: str | None) -> Callable[[Estimate], None]:

@@ -42,7 +42,7 @@ def assumptions(found: Estimate) -> Iterator[str]:
             f"compiling takes {compile_min:g} min, starting {start_min:g} min, and nodes stay "
             f"{IDLE_TAIL_S / 60:g} min after the end; no failures and no waiting for nodes"
         )
-        yield f"a node writes checkpoints at {SAVE_BYTES_PER_S / 1e9:g} GB/s, and the training waits"
+        yield f"checkpoints are written at {SAVE_BYTES_PER_S / 1e9:g} GB/s, and the training waits"
         yield _prepared(found)
         if found.rent.head is not None:
             yield (
@@ -60,8 +60,11 @@ def _prepared(found: Estimate) -> str:
     return f"one node prepares {found.text_bytes:,} bytes of text at {TEXT_BYTES_PER_S / 1e6:g} MB/s a core"
 
 
-def as_json(found: Estimate) -> dict[str, Any]:
-    """All of it, for machines. Bytes, seconds and US dollars; money as text, in decimals."""
+def as_json(found: Estimate, *notes: str) -> dict[str, Any]:
+    """All of it, for machines; `notes` come before the assumptions.
+
+    Bytes, seconds and US dollars; money as text, in decimals.
+    """
     memory = found.verdict
     return {
         "machine": {
@@ -80,7 +83,7 @@ def as_json(found: Estimate) -> dict[str, Any]:
         "utilisation": found.utilisation,
         "hours": found.hours,
         "cost": _cost(found),
-        "assumptions": list(assumptions(found)),
+        "assumptions": [*notes, *assumptions(found)],
     }
 
 

@@ -9,13 +9,15 @@ moments are the fullest: when the embedding's gradient arrives, or the optimizer
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from types import ModuleType
 
 from kitae.model.memory import state_bytes
+from kitae.model.tables import ModelConfig
 from kitae.parallel.rows import share_layouts
 from kitae.plan import decoder_memory, encoder_memory
-from kitae.plan.work import FP32, Work
+from kitae.plan.work import FP32, Work, layouts_of
 
 IN_FLIGHT = 2
 """Buckets of gradients that travel at once, beside the one that fills."""
@@ -66,20 +68,30 @@ def memory_of(work: Work) -> Memory:
     """What the process that holds most holds."""
     kind: ModuleType = decoder_memory if work.is_decoder else encoder_memory
     copies = work.data_parallel if work.zero1 else 1
-    own = share_layouts(work.layouts, copies, 0)
+    state, largest = _state(work.config, work.tied, work.tensor_parallel, copies, work.precision)
     layers = kind.kept_by_layer(work, work.recompute) * work.config.num_layers
     again = kind.kept_by_layer(work, "none") if work.recompute == "full" else 0
     weight = _head_gradient(work)
     return Memory(
-        state=state_bytes(work.layouts, own, work.precision),
+        state=dict(state),
         kept=layers + kind.shared(work),
         loss=kind.ends(work) + _loss(work),
         backward=again + kind.backward_of_layer(work) + weight,
         embedding=_embedding(work),
-        update=_update(work, max(prod(one.shape) for one in own)),
+        update=_update(work, largest),
         buckets=_buckets(work),
         gradients_before=work.micro_batches > 1,
     )
+
+
+@lru_cache(maxsize=1024)
+def _state(
+    config: ModelConfig, tied: bool, size: int, copies: int, precision: str
+) -> tuple[dict[str, int], int]:
+    """Bytes by kind, and elements of the largest parameter that the first copy updates."""
+    local = layouts_of(config, tied, size)
+    own = share_layouts(local, copies, 0)
+    return state_bytes(local, own, precision), max(prod(one.shape) for one in own)
 
 
 def _head_gradient(work: Work) -> int:
@@ -125,6 +137,6 @@ def _buckets(work: Work) -> int:
     """Between copies: what was sent, what comes, and the results of the own rows."""
     if work.data_parallel == 1:
         return 0
-    sizes = [prod(one.shape) * work.wire_bytes for one in work.layouts]
-    bucket = min(max(work.bucket_bytes, *sizes), sum(sizes))
+    largest, all_of_them = (size * work.wire_bytes for size in (work.sizes.largest, work.sizes.elements))
+    bucket = min(max(work.bucket_bytes, largest), all_of_them)
     return 2 * (IN_FLIGHT + 1) * bucket

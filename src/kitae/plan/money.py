@@ -70,7 +70,7 @@ class Bill:
 def bill(instance: str, nodes: int, hours: Mapping[str, float], rent: Rent | None = None) -> Bill:
     """What `nodes` of an instance cost for the hours of each phase, such as compile, train and idle."""
     rent = rent or Rent()
-    price = _price(instance, rent)
+    price = price_in(instance, rent)
     rented = {phase: min(nodes, MOST_NODES.get(phase, nodes)) for phase in hours}
     lines = [
         _line(
@@ -98,10 +98,24 @@ def _beside(rent: Rent, hours: Decimal) -> list[Line]:
         ("nat" if rent.nat else None, "hour", hours, time),
         ("nat-traffic" if rent.nat_gb else None, "GB", Decimal(rent.nat_gb), f"{rent.nat_gb} GB"),
     ]
-    return [_line(item, _price(item, rent), unit, amount, how) for item, unit, amount, how in items if item]
+    return [_line(item, price_in(item, rent), unit, amount, how) for item, unit, amount, how in items if item]
 
 
-def _price(item: str, rent: Rent) -> Decimal | None:
+def beside_an_hour(rent: Rent) -> Decimal | None:
+    """US dollars an hour of what is rented beside the nodes; None where a price is unknown."""
+    parts = [
+        (rent.head, Decimal(1)),
+        ("fsx-scratch" if rent.fsx_gb else None, rent.fsx_gb / HOURS_A_MONTH),
+        ("ebs-gp3" if rent.ebs_gb else None, rent.ebs_gb / HOURS_A_MONTH),
+        ("nat" if rent.nat else None, Decimal(1)),
+    ]
+    prices = [(price_in(item, rent), amount) for item, amount in parts if item]
+    known = [price * amount for price, amount in prices if price is not None]
+    return sum(known, Decimal(0)) if len(known) == len(prices) else None
+
+
+def price_in(item: str, rent: Rent) -> Decimal | None:
+    """US dollars of one unit: as given, else the catalogue's; None where it is unknown."""
     if item in rent.prices:
         return rent.prices[item]
     known = price_of(item)

@@ -31,7 +31,7 @@ IDLE_TAIL_S = 600.0
 SAVE_BYTES = 12
 """Of a parameter in a checkpoint: its weight and two moments in fp32."""
 SAVE_BYTES_PER_S = 5e8
-"""What a node writes of a checkpoint."""
+"""What the file system that all nodes share takes of a checkpoint: an assumption."""
 HIDDEN_SAVE = 23.6
 """How many times shorter the training waits for a checkpoint that is written beside it: published for another
 trainer (148.8 s became 6.3 s)."""

@@ -8,18 +8,21 @@ Between two updates the device waits for the host.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
-from math import ceil, prod
+from functools import cached_property, lru_cache
+from math import ceil
+from typing import NamedTuple
 
 from kitae.model.config import DecoderConfig
 from kitae.model.encoder_config import EncoderConfig
+from kitae.model.tables import ModelConfig
 from kitae.parallel.traffic import Spread, update_traffic
 from kitae.parallel.traffic import Work as Travel
 from kitae.plan.efficiency import Efficiency, efficiency_of
 from kitae.plan.machine import Machine
-from kitae.plan.work import FP32, Work
+from kitae.plan.work import FP32, Work, layouts_of
 
 OVERLAPPED = {"cuda": 0.9, "cpu": 0.0, "xla": 0.0, "neuron": 0.5}
 """Share of the exchange between copies that the last backward pass hides, by backend."""
@@ -126,9 +129,8 @@ def product_dtype(work: Work) -> str:
     return "fp32" if work.precision == "fp32" and work.backend not in ("xla", "neuron") else "bf16"
 
 
-@cache
 def _local_elements(work: Work) -> float:
-    return sum(prod(one.shape) for one in work.layouts) / work.pipeline
+    return work.sizes.elements / work.pipeline
 
 
 def _weight_bytes(work: Work) -> float:
@@ -163,27 +165,57 @@ def _tensor_parallel(work: Work, machine: Machine, reached: Efficiency) -> float
     return (moved / bandwidth + calls * machine.floor_s) / work.pipeline
 
 
-@cache
 def _moved(work: Work) -> float:
     """Bytes that leave a process for its tensor-parallel neighbours in an update."""
     size = work.tensor_parallel
-    spread = Spread(size, 1, 0, work.sequence_parallel, False, FP32)
-    given = update_traffic(work.layouts, spread, _travel(work))
+    given = _given(_Moving.of(work))
     moved = (2 * given["all_reduce"] + given["reduce_scatter"]) * (size - 1) / size
     return moved + given["all_gather"] * (size - 1)
 
 
-def _travel(work: Work) -> Travel:
-    return Travel(
-        hidden_size=work.config.hidden_size,
-        num_layers=work.config.num_layers,
-        tokens=[work.tokens * work.micro_batches],
-        targets=work.targets * work.micro_batches,
-        hidden_bytes=work.hidden_bytes,
-        product_bytes=work.product_bytes,
-        parameter_bytes=work.hidden_bytes,
-        recompute_layers=work.recompute == "full",
+class _Moving(NamedTuple):
+    """What these bytes depend on: the same for many works of a search."""
+
+    config: ModelConfig
+    tied: bool
+    size: int
+    sequence: bool
+    tokens: int
+    targets: int
+    hidden_bytes: int
+    product_bytes: int
+    again: bool
+
+    @classmethod
+    def of(cls, work: Work) -> _Moving:
+        count = work.micro_batches
+        return cls(
+            config=work.config,
+            tied=work.tied,
+            size=work.tensor_parallel,
+            sequence=work.sequence_parallel,
+            tokens=work.tokens * count,
+            targets=work.targets * count,
+            hidden_bytes=work.hidden_bytes,
+            product_bytes=work.product_bytes,
+            again=work.recompute == "full",
+        )
+
+
+@lru_cache(maxsize=4096)
+def _given(moving: _Moving) -> Counter[str]:
+    travel = Travel(
+        hidden_size=moving.config.hidden_size,
+        num_layers=moving.config.num_layers,
+        tokens=[moving.tokens],
+        targets=moving.targets,
+        hidden_bytes=moving.hidden_bytes,
+        product_bytes=moving.product_bytes,
+        parameter_bytes=moving.hidden_bytes,
+        recompute_layers=moving.again,
     )
+    spread = Spread(moving.size, 1, 0, moving.sequence, False, FP32)
+    return update_traffic(layouts_of(moving.config, moving.tied, moving.size), spread, travel)
 
 
 def _copies(work: Work, machine: Machine, reached: Efficiency) -> float:
@@ -205,4 +237,4 @@ def _copies(work: Work, machine: Machine, reached: Efficiency) -> float:
 def _buckets(work: Work) -> int:
     """How many there are; a bucket holds one tensor at the least."""
     size = _local_elements(work) * work.wire_bytes
-    return min(len(work.layouts), ceil(size / work.bucket_bytes))
+    return min(work.sizes.tensors, ceil(size / work.bucket_bytes))

@@ -7,8 +7,8 @@ parallel.region), H hidden, I intermediate, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from math import ceil
+from functools import cached_property, lru_cache
+from math import ceil, prod
 
 from kitae.model.config import DecoderConfig
 from kitae.model.tables import ModelConfig, table_of
@@ -132,12 +132,40 @@ class Work:
     @cached_property
     def layouts(self) -> list[ParameterLayout]:
         """Local parameters of the first process, which none exceeds."""
-        return table_of(self.config, self.tied)(self.tensor_parallel, 0)
+        return layouts_of(self.config, self.tied, self.tensor_parallel)
 
     @cached_property
+    def sizes(self) -> Sizes:
+        """How large those are."""
+        return _sizes(self.config, self.tied, self.tensor_parallel)
+
+    @property
     def parameters(self) -> list[ParameterLayout]:
         """Parameters of the whole model."""
-        return table_of(self.config, self.tied)(1, 0)
+        return layouts_of(self.config, self.tied, 1)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Local parameters, counted."""
+
+    tensors: int
+    elements: int
+    largest: int
+    """Elements of the largest one."""
+
+
+# A search asks for the same few cuts thousands of times.
+@lru_cache(maxsize=64)
+def layouts_of(config: ModelConfig, tied: bool, size: int) -> list[ParameterLayout]:
+    """Local parameters of the first of `size` tensor-parallel processes."""
+    return table_of(config, tied)(size, 0)
+
+
+@lru_cache(maxsize=64)
+def _sizes(config: ModelConfig, tied: bool, size: int) -> Sizes:
+    elements = [prod(one.shape) for one in layouts_of(config, tied, size)]
+    return Sizes(len(elements), sum(elements), max(elements))
 
 
 def work_of(recipe: Recipe, config: ModelConfig, tied: bool, backend: str) -> Work:

@@ -46,6 +46,11 @@ class Shape:
     note: str | None = None
     """What was taken for want of files."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The note, if there is one."""
+        return () if self.note is None else (self.note,)
+
 
 class PlanJob(Job):
     """A job that looks at what is here before it fetches anything, which needs torch."""
@@ -95,7 +100,7 @@ def open_plan(
 
     With `cut_inside`, a copy of the model is cut over no more processes than a node has.
     """
-    file = path / "recipe.yaml" if path.is_dir() else path
+    file = recipe_file(path)
     backend, devices = (rented_as.backend, rented_as.devices) if rented_as is not None else machine_here()
     if rented_as is not None and nodes is not None:
         overrides = [*overrides, *_on_nodes(nodes)]
@@ -114,6 +119,11 @@ def open_plan(
         report=report,
         warnings=resolved.warnings,
     )
+
+
+def recipe_file(path: Path) -> Path:
+    """Of a recipe, or of the run that this is the folder of."""
+    return path / "recipe.yaml" if path.is_dir() else path
 
 
 def _on_nodes(nodes: int) -> list[str]:
@@ -195,8 +205,8 @@ def tensor_names(folder: Path) -> set[str]:
 
 def estimate_of(job: Job, shape: Shape, machine: Machine, rent: Rent | None = None) -> Estimate:
     """The plan of all phases. Raises `RecipeError` for a cut that the model does not allow."""
-    train_rows, text_bytes = _rows(job, "train"), _text_bytes(job)
-    return estimate(stretches(job, shape), machine, rows=train_rows, rent=rent, text_bytes=text_bytes)
+    rows = epoch_rows(job, "train")
+    return estimate(stretches(job, shape), machine, rows=rows, rent=rent, text_bytes=text_bytes(job))
 
 
 def stretches(job: Job, shape: Shape) -> list[Stretch]:
@@ -225,10 +235,10 @@ def _heldout_rows(job: Job, recipe: Recipe) -> int:
     """Of an evaluation: as many as the recipe says, or the prepared text has; 0 where nobody knows."""
     if recipe.data.heldout is None:
         return 0
-    return recipe.evaluation.max_rows or _rows(job, "heldout") or 0
+    return recipe.evaluation.max_rows or epoch_rows(job, "heldout") or 0
 
 
-def _rows(job: Job, split: str) -> int | None:
+def epoch_rows(job: Job, split: str) -> int | None:
     """Rows of an epoch, or to hold out: of the prepared text, or as many as the recipe draws."""
     labels = job.recipe.data.labels
     fields = {"train": "sample", "heldout": "sample_heldout"}
@@ -249,7 +259,7 @@ def _card(job: Job) -> dict[str, Any] | None:
         return None
 
 
-def _text_bytes(job: Job) -> int | None:
+def text_bytes(job: Job) -> int | None:
     """Of files that are to be prepared; 0 when they are, None when they are not here."""
     if _card(job) is not None:
         return 0
@@ -303,7 +313,7 @@ def compare(
     for name, nodes in entries:
         one = trainable(name)
         try:
-            job = open_plan(path, overrides, rented_as=one, nodes=nodes, report=_unsaid, cut_inside=True)
+            job = open_plan(path, overrides, rented_as=one, nodes=nodes, report=unsaid, cut_inside=True)
             found = estimate_of(job, shape_of(job, guess=True), machine_of(job, one), rent)
             lines.append(Candidate(name, nodes, found))
         except RecipeError as error:
@@ -311,7 +321,7 @@ def compare(
     return lines
 
 
-def _unsaid(line: str) -> None:
+def unsaid(line: str) -> None:
     """Reports nothing: there would be a line for each machine."""
 
 
