@@ -182,15 +182,21 @@ class ReduceAll:
 
 
 class GatherRows:
-    """Brings every rank's rows of some local tensors of one dtype into those of all ranks; starts at once."""
+    """Brings every rank's rows of some local tensors of one dtype into those of all ranks; starts at once.
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], shares: Shares) -> None:
+    `rows` are this rank's, by name; of any dtype.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, torch.Tensor], rows: Mapping[str, torch.Tensor], shares: Shares
+    ) -> None:
         group, (first, *_) = shares.group, tensors.values()
         self._tensors = tensors
         self._places = RowPlaces({name: shares.shapes[name] for name in tensors}, group.size)
         own = torch.zeros(self._places.width, dtype=first.dtype, device=first.device)
-        for name, tensor in tensors.items():
-            self._places.own(name, group.rank, own).copy_(shares.cut(name, tensor))
+        for name in tensors:
+            place = self._places.own(name, group.rank, own)
+            place.copy_(rows[name].view(place.shape))
         self._whole = own.new_empty(group.size, len(own))
         self._pending = group.start_all_gather(self._whole.view(-1), own)
 

@@ -72,13 +72,18 @@ class DataParallel:
         return {name: results[name] for name in self._parameters}
 
     @torch.no_grad()
-    def gather(self) -> None:
-        """Give every replica's parameters the rows that others updated, in the parameters' dtype."""
+    def gather(self, own: Mapping[str, torch.Tensor] | None = None) -> None:
+        """Give every replica's parameters the rows that all updated, in the parameters' dtype.
+
+        This one's are `own` [own rows, ...] by parameter name or, without, as they stand in the parameters.
+        """
         if self._shares.group.size == 1:
             return
         under_way: deque[GatherRows] = deque()
         for names in self._of_one_dtype():
-            under_way.append(GatherRows({name: self._parameters[name] for name in names}, self._shares))
+            tensors = {name: self._parameters[name] for name in names}
+            rows = {name: (own or {}).get(name, self._shares.cut(name, tensors[name])) for name in names}
+            under_way.append(GatherRows(tensors, rows, self._shares))
             if len(under_way) == IN_FLIGHT:
                 under_way.popleft().receive()
         for bucket in under_way:

@@ -7,9 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import nn
 
+from kitae.parallel.held import Held, counted_in_graph, holders_of, pieces_in
 from kitae.parallel.layout import Box, ParameterLayout, Piece
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.norms import joint_norm, norm_of
+from kitae.parallel.region import in_graph
+
+__all__ = ["global_norm", "pieces_in", "plain_layouts", "sum_copies"]
 
 
 def plain_layouts(module: nn.Module) -> list[ParameterLayout]:
@@ -36,16 +40,16 @@ def sum_copies(
     `gradients` by parameter name, each of the shape of its layout. Afterwards all ranks that hold a piece
     have the same gradient for it, to the bit. One collective for every number of holders.
     """
-    parts: dict[int, list[torch.Tensor]] = {}
+    held: dict[int, list[Held]] = {}
     for layout in layouts:
         if layout.name in gradients and (sequence_parallel or not layout.token_wise):
-            for piece, part in pieces_in(layout, gradients[layout.name]):
-                parts.setdefault(piece.replicas, []).append(part)
-    parts.pop(1, None)
-    for replicas, views in parts.items():
-        flat = mesh.holders(replicas).all_reduce(torch.cat([view.flatten() for view in views]))
-        for view, summed in zip(views, torch.split(flat, [view.numel() for view in views]), strict=True):
-            view.copy_(summed.view(view.shape))
+            for one in holders_of(layout, gradients[layout.name]):
+                held.setdefault(one.replicas, []).append(one)
+    held.pop(1, None)
+    for replicas, parts in held.items():
+        flat = mesh.holders(replicas).all_reduce(torch.cat([one.given().flatten() for one in parts]))
+        for one, summed in zip(parts, torch.split(flat, [one.tensor.numel() for one in parts]), strict=True):
+            one.take(summed.view(one.tensor.shape))
 
 
 @torch.no_grad()
@@ -78,6 +82,9 @@ def global_norm(
 
 def _counted(layout: ParameterLayout, tensor: torch.Tensor, mesh: Mesh) -> Iterator[torch.Tensor]:
     """Give what this rank counts: the tensor as it is when that is all of it, else pieces."""
+    if in_graph(tensor.device) and mesh.tensor.size > 1:
+        yield from counted_in_graph(layout, tensor, mesh)
+        return
     counts = [mesh.holders(piece.replicas).rank == 0 for piece in layout.pieces]
     if all(counts):
         yield tensor
@@ -85,10 +92,3 @@ def _counted(layout: ParameterLayout, tensor: torch.Tensor, mesh: Mesh) -> Itera
     for counted, (_, part) in zip(counts, pieces_in(layout, tensor), strict=True):
         if counted:
             yield part
-
-
-def pieces_in(layout: ParameterLayout, tensor: torch.Tensor) -> Iterator[tuple[Piece, torch.Tensor]]:
-    """Views of a tensor's pieces, padding included."""
-    sizes = [piece.local_shape[layout.concat_dim] for piece in layout.pieces]
-    parts = torch.split(tensor.view(layout.shape), sizes, layout.concat_dim)
-    return zip(layout.pieces, parts, strict=True)

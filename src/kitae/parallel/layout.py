@@ -63,6 +63,13 @@ class ParameterLayout:
     """Whether its gradient is made where hidden states are token-wise (norms and biases of a layer's sums):
     whole on every rank or, under sequence parallelism, a part from each rank's tokens. A replicated piece of
     any other parameter always gets a part of its gradient on each rank."""
+    held_by: frozenset[int] | None = None
+    """Of some rows of a parameter: how many ranks hold a piece of it, whether or not it has rows here."""
+
+    @property
+    def holders(self) -> frozenset[int]:
+        """How many ranks hold a piece, of any piece of the whole local parameter."""
+        return self.held_by or frozenset(piece.replicas for piece in self.pieces)
 
     @property
     def shape(self) -> Shape:

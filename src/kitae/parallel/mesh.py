@@ -14,6 +14,7 @@ import torch.distributed as dist
 from kitae.backend.group import ALONE, Group, Meter
 from kitae.backend.transport import ProcessGroupTransport, Transport
 from kitae.backend.xla_transport import XlaTransport
+from kitae.backend.xla_world import check_one_world, look
 from kitae.parallel.grid import Partition, partitions
 
 Result = TypeVar("Result")
@@ -96,15 +97,18 @@ def join_world(*, tp_size: int, transport: str, through_host: bool, timeout_s: f
     """Build the mesh of all processes of this world, whose process group (with gloo on the host) is there.
 
     `transport` is the device's: the name of a torch.distributed backend, or `xla`. All ranks call this at the
-    same point.
+    same point. Raises `TrainingError`, on all ranks, where torch-xla does not see this world.
     """
 
     def process_group(backend: str) -> GroupMaker:
         return partial(_process_group, backend=backend, through_host=through_host, timeout_s=timeout_s)
 
-    device = XlaTransport if transport == "xla" else process_group(transport)
     world_size, rank = dist.get_world_size(), dist.get_rank()
-    return mesh_of(world_size, tp_size, rank, control=process_group("gloo"), device=device)
+    device = XlaTransport if transport == "xla" else process_group(transport)
+    mesh = mesh_of(world_size, tp_size, rank, control=process_group("gloo"), device=device)
+    if transport == "xla":
+        check_one_world(mesh.control.exchange(look()))
+    return mesh
 
 
 def _process_group(

@@ -35,7 +35,7 @@ def share_layouts(layouts: Iterable[ParameterLayout], size: int, rank: int) -> l
 def _share(layout: ParameterLayout, rows: slice) -> ParameterLayout:
     pieces = tuple(_cut_pieces(layout, rows.start, rows.stop))
     # Without any row, an empty piece keeps the shape.
-    return replace(layout, pieces=pieces or (_cut(layout.pieces[0], 0, 0),))
+    return replace(layout, pieces=pieces or (_cut(layout.pieces[0], 0, 0),), held_by=layout.holders)
 
 
 def _cut_pieces(layout: ParameterLayout, start: int, stop: int) -> Iterator[Piece]:

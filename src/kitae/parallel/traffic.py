@@ -34,8 +34,8 @@ class Spread:
     """Of an element of a gradient between copies: 4 or 2."""
     bucket_bytes: int = 64 << 20
     """Of gradients, and of weights, that travel together."""
-    sums_on_receipt: bool = True
-    """Whether the transport's ranks sum the rows that they get, see `backend/transport.py`."""
+    in_graph: bool = False
+    """Whether collectives are operations of a graph, which has to be the same on all ranks."""
 
 
 @dataclass(frozen=True)
@@ -165,14 +165,23 @@ def _copies(layouts: Iterable[ParameterLayout], spread: Spread) -> Travels:
     elements: Counter[int] = Counter()
     for layout in share_layouts(layouts, size, rank):
         if spread.sequence_parallel or not layout.token_wise:
-            for piece in layout.pieces:
-                elements[piece.replicas] += prod(piece.local_shape)
+            elements.update(_held(layout, spread.in_graph))
     del elements[1]
     whole = spread.tensor_parallel_size
     return Counter(
         Travel("all_reduce", "tensor" if size == whole else f"copies-{size}", count * FP32)
         for size, count in elements.items()
     )
+
+
+def _held(layout: ParameterLayout, in_graph: bool) -> Counter[int]:
+    """Elements that travel among so many holders: of the pieces or, in a graph, of the whole parameter."""
+    if in_graph:
+        return Counter(dict.fromkeys(layout.holders, prod(layout.shape)))
+    found: Counter[int] = Counter()
+    for piece in layout.pieces:
+        found[piece.replicas] += prod(piece.local_shape)
+    return found
 
 
 def _gradients(layouts: Iterable[ParameterLayout], spread: Spread) -> Travels:
@@ -185,7 +194,7 @@ def _gradients(layouts: Iterable[ParameterLayout], spread: Spread) -> Travels:
         whole = rows * spread.data_parallel_size * spread.wire_bytes
         if spread.wire_bytes == FP32 and not spread.zero1:
             total[Travel("all_reduce", "data", sum(sizes[name] for name in names))] += 1
-        elif spread.wire_bytes == FP32 and not spread.sums_on_receipt:
+        elif spread.wire_bytes == FP32 and spread.in_graph:
             total[Travel("reduce_scatter", "data", whole)] += 1
         else:
             total[Travel("all_to_all", "data", whole)] += 1
