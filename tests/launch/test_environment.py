@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kitae.backend import stack as stacks
+from kitae.backend.stack import stack_here, stack_of
 from kitae.catalog.environment import CONDITIONS, STACKS, refused, variables
 from kitae.errors import RecipeError
 from kitae.launch import environment
@@ -18,7 +19,6 @@ from kitae.launch.environment import (
     refusals,
     settings_of,
     shared_file_system,
-    stack_of,
     surrounded,
     unfit_cache,
 )
@@ -131,14 +131,17 @@ def test_one_machine_has_no_meeting_of_runtimes():
     ],
 )
 def test_the_stack_of_a_backend(backend: str, instance: str, stack: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(environment, "_NEURON_DEVICE", Path("/nowhere/neuron0"))
+    monkeypatch.setattr(stacks, "_NEURON_DEVICE", Path("/nowhere/neuron0"))
     assert stack_of(backend, instance) == stack
 
 
 def test_a_chip_that_the_driver_shows_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "neuron0").touch()
-    monkeypatch.setattr(environment, "_NEURON_DEVICE", tmp_path / "neuron0")
-    assert stack_of("xla") == "trn1-xla"
+    monkeypatch.setattr(stacks, "_NEURON_DEVICE", tmp_path / "neuron0")
+    monkeypatch.delenv("PJRT_DEVICE", raising=False)
+    assert stack_of("xla") == stack_here("xla") == "trn1-xla"
+    monkeypatch.setenv("PJRT_DEVICE", "CPU")
+    assert stack_here("xla") == "xla-cpu", "asked to compute on the processor of such a machine"
 
 
 @pytest.mark.parametrize("name", ["XLA_USE_BF16", "XLA_DOWNCAST_BF16"])
@@ -211,7 +214,7 @@ def test_ranks_get_what_the_table_says(precision: str, tmp_path: Path, monkeypat
     product = tmp_path / "product_name"
     product.write_text("trn1.32xlarge\n")
     monkeypatch.setattr(stacks, "_PRODUCT", product)
-    monkeypatch.setattr(environment, "stack_of", lambda backend, instance: "trn1-xla")
+    monkeypatch.setattr(environment, "stack_here", lambda backend: "trn1-xla")
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
     launch_ranks("rank_works:environment", {"folder": str(tmp_path)}, launch(tmp_path, precision))
     at = Surroundings("127.0.0.1", "", socket.gethostname(), several=False, precision=precision)
@@ -224,7 +227,7 @@ def test_ranks_get_what_the_table_says(precision: str, tmp_path: Path, monkeypat
 
 
 def test_ranks_do_not_start_with_what_must_not_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(environment, "stack_of", lambda backend, instance: "trn1-xla")
+    monkeypatch.setattr(environment, "stack_here", lambda backend: "trn1-xla")
     monkeypatch.setenv("XLA_DOWNCAST_BF16", "1")
     with pytest.raises(RecipeError, match="XLA_DOWNCAST_BF16=1 must not be set"):
         launch_ranks("rank_works:environment", {"folder": str(tmp_path)}, launch(tmp_path, "bf16"))

@@ -9,6 +9,7 @@ point `torch.backends`) and needs no torch-xla; the other one is made of it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from pathlib import Path
 from typing import Literal
 
 PACKAGE = "torch-neuronx"
+NEURON_TYPES = ("trn", "inf2")
+"""What machine types with Neuron devices begin with."""
+_NEURON_DEVICE = Path("/dev/neuron0")
+_BY_BACKEND = {"neuron": "torchneuron", "cuda": "cuda", "cpu": "cpu"}
 _PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 Kind = Literal["absent", "xla", "native", "unclear"]
 
@@ -64,6 +69,22 @@ def _holds_xla(found: metadata.Distribution) -> str | None:
 
 _NATIVE: tuple[Sign, ...] = (_extends_torch, _needs_no_xla, _short_version)
 _XLA: tuple[Sign, ...] = (_needs_xla, _holds_xla)
+
+
+def stack_here(backend: str) -> str:
+    """Name of the stack that a backend of the table runs on, on this machine."""
+    if backend == "xla" and os.environ.get("PJRT_DEVICE") == "CPU":
+        return "xla-cpu"
+    instance = instance_type()
+    return stack_of(backend, instance if instance.startswith(NEURON_TYPES) else "")
+
+
+def stack_of(backend: str, instance: str = "") -> str:
+    """Name of the stack that a backend of the table runs on: on a machine type, or on an unknown one here."""
+    if backend != "xla":
+        return _BY_BACKEND.get(backend, "cpu")
+    chip = instance.startswith(NEURON_TYPES) or (not instance and _NEURON_DEVICE.exists())
+    return "trn1-xla" if chip else "xla-cpu"
 
 
 def instance_type() -> str:

@@ -7,12 +7,12 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kitae.backend.stack import instance_type
+from kitae.backend.stack import NEURON_TYPES, instance_type, stack_here, stack_of
 from kitae.catalog.instances import Instance, instance, instances
 from kitae.catalog.neuron import machine_of
 from kitae.doctor.finding import Finding, Level, Patient
 from kitae.doctor.neuron_devices import device_files
-from kitae.launch.environment import Surroundings, refusals, settings_of, stack_of
+from kitae.launch.environment import Surroundings, refusals, settings_of
 
 HERE = "here"
 STACKS = {"cpu": "cpu", "cuda": "cuda"}
@@ -67,7 +67,7 @@ def target_of(name: str, precision: str) -> Target:
     if name in STACKS:
         return Target(name, STACKS[name], precision)
     found = instance(name)
-    here = firmware == name or (not firmware.startswith("trn") and _has_chips_of(found))
+    here = firmware == name or (not firmware.startswith(NEURON_TYPES) and _has_chips_of(found))
     return Target(name, stack_of(found.backend, name), precision, found, here)
 
 
@@ -76,7 +76,8 @@ def _here(firmware: str, precision: str) -> Target:
 
     known = instances().get(firmware)
     backend = default_name() if known is None else known.backend
-    return Target(firmware or "this machine", stack_of(backend, firmware), precision, known)
+    stack = stack_here(backend) if known is None else stack_of(backend, firmware)
+    return Target(firmware or "this machine", stack, precision, known)
 
 
 def _has_chips_of(found: Instance) -> bool:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kitae.backend.stack import instance_type
+from kitae.backend.stack import instance_type, stack_here
 from kitae.catalog.environment import refused, variables
 from kitae.errors import RecipeError
 
@@ -25,13 +25,10 @@ ROOT_PORT = 48620
 OPEN_FILES = 65535
 """So many files and sockets a rank's process may need open, on many machines."""
 _MOUNTS = Path("/proc/mounts")
-_NEURON_DEVICE = Path("/dev/neuron0")
 _SHARED = re.compile(r"nfs|lustre|cifs|smb|gpfs|ceph|beegfs|glusterfs|9p|fuse\.(?!overlay)")
 """Types of file systems that several machines may see."""
 _WITHOUT_EFA = ("trn1.2xlarge", "trn2.3xlarge", "g5.xlarge", "g6.xlarge")
 _WITH_EFA = ("trn1.", "trn1n.", "trn2.", "trn2u.", "trn3.", "trn3u.", "p4d.", "p4de.", "p5.", "p5e.", "p5en.")
-_NEURON = ("trn", "inf2")
-_BY_BACKEND = {"neuron": "torchneuron", "cuda": "cuda", "cpu": "cpu"}
 
 
 @dataclass(frozen=True)
@@ -57,14 +54,6 @@ class Setting:
     value: str
     why: str
     source: str
-
-
-def stack_of(backend: str, instance: str = "") -> str:
-    """Name of the stack that a backend of the table runs on: on a machine type, or on this machine."""
-    if backend != "xla":
-        return _BY_BACKEND.get(backend, "cpu")
-    chip = instance.startswith(_NEURON) or (not instance and _NEURON_DEVICE.exists())
-    return "trn1-xla" if chip else "xla-cpu"
 
 
 def has_efa(instance: str) -> bool:
@@ -157,8 +146,7 @@ def shared_file_system(path: Path, mounts: Path | None = None) -> str | None:
 def apply(backend: str, at: Surroundings, environ: MutableMapping[str, str] | None = None) -> list[Setting]:
     """Set what ranks here need and is not set; what that was. `RecipeError` for what must not be set."""
     environ = os.environ if environ is None else environ
-    instance = instance_type()
-    stack = stack_of(backend, instance if instance.startswith(_NEURON) else "")
+    instance, stack = instance_type(), stack_here(backend)
     wrong = refusals(stack, at.precision, environ)
     if wrong:
         raise RecipeError("; ".join(f"{one.name}={one.value} must not be set: {one.why}" for one in wrong))

@@ -16,6 +16,8 @@ backend.cpu):
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,8 +59,18 @@ def attention_mask(
     return torch.zeros(seen.shape).masked_fill_(~seen, float("-inf")) if blocked(dtype, device) else seen
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, window: int | None) -> Tensor:
+@dataclass(frozen=True)
+class OwnKernel:
+    """Causal attention by a kernel of the device, which stands where a mask would (see neuron_attention)."""
+
+    run: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """As `attend` without a mask."""
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | OwnKernel | None, window: int | None) -> Tensor:
     """Attention in a causal row of queries [B, S, N, D] on keys and values [B, S, G, D]: [B, S, N, D]."""
+    if isinstance(mask, OwnKernel):
+        return mask.run(q, k, v)
     if mask is not None and blocked(q.dtype, q.device):
         return _Blocked.apply(q, k, v, mask, window)  # type: ignore[no-any-return, no-untyped-call]
     return fused(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2)

@@ -56,7 +56,7 @@ class Context:
 
     cosine: torch.Tensor
     sine: torch.Tensor
-    masks: Mapping[int | None, torch.Tensor | None]
+    masks: Mapping[int | None, torch.Tensor | attention.OwnKernel | None]
     """By window."""
     region: Region
     cache: KVCache | None = None
@@ -124,6 +124,7 @@ class Attention(nn.Module):
         if context.cache is None or context.slots is None:
             return attention.attend(q, k, v, mask, self.window)
         k, v = context.cache.store(self.layer, context.slots, k.transpose(1, 2), v.transpose(1, 2))
+        assert not isinstance(mask, attention.OwnKernel), "a cache has masks of its own"
         return attention.fused(q.transpose(1, 2), k, v, mask).transpose(1, 2)
 
 

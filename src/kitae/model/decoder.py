@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from kitae.errors import RecipeError
-from kitae.model.attention import attention_mask
+from kitae.model.attention import OwnKernel, attention_mask
 from kitae.model.blocks import Context, Layer, Parameters, RMSNorm
 from kitae.model.cache import KVCache
 from kitae.model.config import DecoderConfig
@@ -46,6 +46,8 @@ class Decoder(Recomputing):
 
     frequencies: torch.Tensor
     """fp32 [D/2]; goes where the parameters go."""
+    kernel: OwnKernel | None = None
+    """Attention of the device's own, which knows no documents (model.neuron_attention)."""
 
     def __init__(
         self,
@@ -122,7 +124,10 @@ class Decoder(Recomputing):
         windows = set(self.config.windows)
         if cache is None:
             length, dtype = ids.shape[1], product_dtype(self.embed.weight)
-            masks = {one: attention_mask(segments, length, one, dtype, ids.device) for one in windows}
+            masks = {
+                one: self.kernel or attention_mask(segments, length, one, dtype, ids.device)
+                for one in windows
+            }
             return Context(cosine, sine, masks, self.region, recompute=self._recompute == "selective")
         slots = cache.slots(ids.shape[1])
         masks = {one: cache.mask(slots, one) for one in windows}

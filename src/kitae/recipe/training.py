@@ -56,6 +56,10 @@ class TrainingConfig(Section):
     weights, products in bf16. Gradient sums and optimizer state are fp32 in each. auto: fp32 on a CPU."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = "auto"
     """Share of activations left out at random, where the model has such layers; auto: as its config says."""
+    attention: Literal["auto", "plain", "kernel"] = "auto"
+    """Of a decoder on a Neuron chip: plain keeps the documents of a row apart (data.document_mask); kernel,
+    the SDK's flash kernel, does not, and needs rows of a multiple of 2048 tokens; auto: the kernel where
+    nothing is given up by it. Without such a chip it has no effect."""
     recompute: Literal["none", "selective", "full"] = "none"
     """What the backward pass computes again: nothing, cheap activations (norms, gating), or whole blocks."""
     loss_chunk_tokens: Positive = 512

@@ -35,7 +35,7 @@ LEARNING = ("seed", "optimizer", "schedule", "training")
 LATER = {"objective": "causal-lm", "phases": []}
 """Decide it too, where they are not as they always were."""
 
-LATER_FIELDS = {"dropout": "auto", "max_trust_ratio": None}
+LATER_FIELDS = {"dropout": "auto", "max_trust_ratio": None, "attention": "auto"}
 """The same of fields of `training` and `optimizer`."""
 
 

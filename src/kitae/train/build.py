@@ -16,6 +16,7 @@ from kitae.errors import RecipeError
 from kitae.parallel.data_parallel import DataParallel
 from kitae.parallel.shares import Shares
 from kitae.recipe.schema import Recipe
+from kitae.train.chip_attention import settle_attention
 from kitae.train.encoder_objectives import Classification, MaskedLM
 from kitae.train.forms import FORMS
 from kitae.train.job import Phase, TrainJob
@@ -54,9 +55,9 @@ def build_stepper(job: TrainJob, phase: Phase) -> Stepper:
     shares = Shares(model.layouts, mesh.data if recipe.parallel.zero1 else ALONE)
     weights = PRECISIONS[recipe.training.precision](model, shares)
     model.recompute = recipe.training.recompute
-    compiled = job.backend.compile(model)
-    if compiled is not None:
-        job.report(compiled)
+    for told in (settle_attention(model, backend, recipe), backend.compile(model)):
+        if told is not None:
+            job.report(told)
     replicas = DataParallel(
         dict(model.named_parameters()),
         shares,
@@ -119,6 +120,7 @@ def begin_phase(stepper: Stepper, phase: Phase, after: int) -> Stepper:
     """Go on with the weights after `after` updates, and with a new optimizer, as the phase says."""
     recipe, model = phase.recipe, stepper.objective.model
     model.recompute = recipe.training.recompute
+    settle_attention(model, stepper.backend, recipe)
     stepper.optimizer.begin(recipe.optimizer, after)
     stepper.backend.boundary("begin", outputs=state_of(stepper))
     return replace(

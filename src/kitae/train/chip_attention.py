@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from kitae.backend.base import Backend
-from kitae.backend.stack import instance_type, stack_of
+from kitae.backend.stack import stack_here
 from kitae.model.decoder import Decoder
 from kitae.model.neuron_attention import Asked, Choice, choose_attention
 from kitae.recipe.schema import Recipe
 
 
 def settle_attention(model: Any, backend: Backend, recipe: Recipe) -> str | None:
-    """Give a decoder the attention that its recipe asks for; what to tell of it, None where there is one only.
+    """Give a decoder the attention that its recipe asks for; what to tell, None where there is one only.
 
     Raises `RecipeError` where the recipe wants a kernel that cannot be.
     """
@@ -40,4 +40,4 @@ def attention_of(model: Any, backend: Backend, recipe: Recipe) -> Choice | None:
         document_mask=data.document_mask,
         causal=causal,
     )
-    return choose_attention(training.attention, stack_of(backend.name, instance_type()), asked)
+    return choose_attention(training.attention, stack_here(backend.name), asked)

@@ -23,6 +23,7 @@ from kitae.parallel.mesh import on_lead
 from kitae.recipe.resolve import resolve
 from kitae.train.batch import GlobalBatch, global_batch
 from kitae.train.build import begin_phase, build_objective, build_stepper
+from kitae.train.chip_attention import attention_record
 from kitae.train.course import Course, Stretch, course_of
 from kitae.train.evaluate import evaluate
 from kitae.train.job import Phase, TrainJob, TrainResult
@@ -124,6 +125,7 @@ def _topology(job: TrainJob) -> Topology:
         "tensor_parallel_size": job.mesh.tensor.size,
         "sequence_parallel": parallel.sequence_parallel,
         "zero1": parallel.zero1,
+        **attention_record(job.model, job.backend, job.recipe),
     }
 
 

@@ -19,8 +19,8 @@ from kitae.train.step import Update
 from kitae.train.tensorboard import Scalars
 from kitae.train.throughput import UTILISATION_FORMULA, Throughput, seconds_left, throughput
 
-Topology = dict[str, int | bool]
-"""Sizes and kinds of parallelism, as the first line of an attempt shows them."""
+Topology = dict[str, int | bool | str]
+"""Sizes and kinds of parallelism, and of attention, as the first line of an attempt shows them."""
 MAX_PEAK_MEASUREMENTS = 5
 """In one attempt; each takes a moment."""
 DTYPES = {
@@ -139,7 +139,7 @@ class RunRecorder:
                 "step": step,
                 "steps": self.steps,
                 "attempt": self.log.attempts + 1,
-                "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
                 "backend": self.backend.name,
                 "devices": self.devices,
                 **self.topology,
