@@ -1,8 +1,8 @@
 """Whether the processes of a launch are one world for torch-xla, too.
 
-It learns of the others from its runtime, not from the launcher. A runtime that was not told of them, or cannot
-work with them, gives each process a world of its own, and every collective then returns what it was given,
-without an error: replicas drift apart, and sums are those of one rank. A CPU does so always.
+It learns of the others from its runtime, not from the launcher. A runtime that was not told of them, or
+cannot work with them, gives each process a world of its own, and every collective then returns what it was
+given, without an error: replicas drift apart, and sums are those of one rank. A CPU does so always.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def look() -> Sight:
 
 
 def check_one_world(sights: Sequence[Sight]) -> None:
-    """Raise `TrainingError` unless rank r of all is device r of one world; `sights` are those of all ranks."""
+    """Raise `TrainingError` unless rank r is device r of one world; `sights` are those of all ranks."""
     reason = _split(sights)
     if reason is not None:
         raise TrainingError(
-            f"the processes of this training are no single world for torch-xla: {reason}. Nothing was trained. "
-            f"{_WAY_OUT.get(os.environ.get('PJRT_DEVICE', ''), _RUNTIME)}"
+            f"the processes of this training are no single world for torch-xla: {reason}. Nothing was "
+            f"trained. {_WAY_OUT.get(os.environ.get('PJRT_DEVICE', ''), _RUNTIME)}"
         )
 
 
@@ -64,8 +64,8 @@ def _split(sights: Sequence[Sight]) -> str | None:
 
 
 _RUNTIME = (
-    "Neuron's runtime learns the world from WORLD_SIZE, RANK and LOCAL_RANK, which kitae's launcher sets: take "
-    "NEURON_PJRT_WORLD_SIZE, NEURON_PJRT_PROCESS_INDEX, NEURON_PJRT_PROCESSES_NUM_DEVICES and "
+    "Neuron's runtime learns the world from WORLD_SIZE, RANK and LOCAL_RANK, which kitae's launcher sets: "
+    "take NEURON_PJRT_WORLD_SIZE, NEURON_PJRT_PROCESS_INDEX, NEURON_PJRT_PROCESSES_NUM_DEVICES and "
     "NEURON_RT_VISIBLE_CORES out of the environment"
 )
 _WAY_OUT = {
