@@ -4,45 +4,73 @@ from tiny_decoders import CASES, random_ids, reference, same_in_kitae
 
 from kitae.errors import DataError, RecipeError
 from kitae.generate import generate
-from kitae.model.cache import KVCache
+from kitae.generate.cache import static_length
+from kitae.generate.decoding import padded_length
+from kitae.generate.loop import Wish, continue_prompts
+from kitae.generate.network import Network
+from kitae.generate.sampling import Sampler
+from kitae.generate.weights import live_weights
 
 PROMPT = random_ids(12).tolist()
+RAGGED = [random_ids(count, seed=count).tolist() for count in (1, 23, 9, 40)]
 
 
-def without_cache(decoder, prompt, count, choose):
-    """The same tokens the slow way: the whole text through the model for each."""
+def network_of(decoder, dtype=torch.float32):
+    weights = live_weights(dict(decoder.named_parameters()))
+    return Network(decoder.config, weights, tied=decoder.tied, dtype=dtype)
+
+
+def stock_tokens(model, prompts, count, **options):
+    """What transformers generates greedily: rows padded on the left, with a mask."""
+    longest = max(map(len, prompts))
+    ids, mask = torch.zeros(len(prompts), longest, dtype=torch.long), torch.zeros(len(prompts), longest)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
+        mask[row, longest - len(prompt) :] = 1
+    found = model.generate(
+        ids, attention_mask=mask.long(), max_new_tokens=count, do_sample=False, pad_token_id=0, **options
+    )
+    return found[:, longest:].tolist()
+
+
+def without_cache(decoder, prompt, count):
+    """The same tokens the slow way: the whole text through the model that trains, for each."""
     ids = list(prompt)
-    for number in range(count):
+    for _ in range(count):
         row = torch.tensor([ids])
         with torch.no_grad():
-            logits = decoder.logits(decoder(row, torch.arange(len(ids))[None])[0, -1])
-        ids.append(choose(logits, number))
+            ids.append(int(decoder.logits(decoder(row, torch.arange(len(ids))[None])[0, -1]).argmax()))
     return ids[len(prompt) :]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_fifty_greedy_tokens_equal_those_of_transformers(case):
+    """A ragged batch, prompts of several chunks, windows of 5 to 7 tokens long passed."""
     model = reference(case, seed=2)
-    ids = torch.tensor([PROMPT])
-    theirs = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=50, do_sample=False, pad_token_id=0
-    )
-    ours = generate(same_in_kitae(model), PROMPT, 50, eos_ids=())
-    assert ours == theirs[0, len(PROMPT) :].tolist()
-    assert len(ours) == 50
+    prompts = [PROMPT, *RAGGED]
+    network = network_of(same_in_kitae(model))
+    found = continue_prompts(network, prompts, Wish(50, chunk=16))
+    assert [one.ids for one in found] == [stock_tokens(model, [prompt], 50)[0] for prompt in prompts]
+    assert all(one.ended == "length" for one in found)
+
+
+@pytest.mark.parametrize("case", ["llama3.1", "qwen3-window"])
+def test_a_batch_equals_that_of_transformers(case):
+    model = reference(case, seed=3)
+    found = continue_prompts(network_of(same_in_kitae(model)), RAGGED, Wish(20))
+    assert [one.ids for one in found] == stock_tokens(model, RAGGED, 20)
 
 
 @pytest.mark.parametrize("case", ["llama3.1", "mistral-window", "qwen3-window"])
 def test_cache_gives_what_the_whole_text_gives(case):
     decoder = same_in_kitae(reference(case))
-    greedy = without_cache(decoder, PROMPT, 20, lambda logits, number: int(logits.argmax()))
-    assert generate(decoder, PROMPT, 20, eos_ids=()) == greedy
+    assert generate(decoder, PROMPT, 20) == without_cache(decoder, PROMPT, 20)
 
 
-@pytest.mark.parametrize("case", ["llama3.1", "mistral-window"])
+@pytest.mark.parametrize("case", ["llama3.1", "mistral-window", "qwen3"])
 def test_bf16_chooses_what_is_likeliest_within_rounding(case):
     decoder = same_in_kitae(reference(case), torch.bfloat16)
-    chosen = generate(decoder, PROMPT, 20, eos_ids=())
+    chosen = generate(decoder, PROMPT, 20)
     row = torch.tensor([PROMPT + chosen])
     with torch.no_grad():
         logits = decoder.logits(
@@ -52,45 +80,78 @@ def test_bf16_chooses_what_is_likeliest_within_rounding(case):
     assert short.max() < 0.05 * logits.std()
 
 
-@pytest.mark.parametrize("case", ["llama2", "qwen2-window"])
-def test_cached_hidden_states_equal_those_of_one_pass(case):
-    """Filled in runs of 5, 1 and 150 tokens, with room to spare."""
-    decoder = same_in_kitae(reference(case))
-    ids = random_ids(2, 156)
-    cache = KVCache(decoder.config, 2, 200, torch.float32, torch.device("cpu"))
-    with torch.no_grad():
-        whole = decoder(ids, torch.arange(156).expand_as(ids))
-        parts = [
-            decoder(part, cache.slots(part.shape[1]).expand_as(part), cache=cache)
-            for part in ids.split([5, 1, 150], 1)
-        ]
-    assert cache.length == 156
-    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-5)
+def test_penalty_is_that_of_transformers():
+    model = reference("llama3", seed=4)
+    theirs = stock_tokens(model, [PROMPT], 30, repetition_penalty=1.5)[0]
+    assert generate(same_in_kitae(model), PROMPT, 30, repetition_penalty=1.5) == theirs
+    assert generate(same_in_kitae(model), PROMPT, 30) != theirs
+
+
+def test_samples_share_a_prompt_and_differ():
+    network = network_of(same_in_kitae(reference("llama2")))
+    wish = Wish(12, sampler=Sampler(1.5, seed=7), samples=3)
+    together = [one.ids for one in continue_prompts(network, [PROMPT, RAGGED[1]], wish)]
+    assert len({tuple(ids) for ids in together}) == 6
+    alone = [one.ids for one in continue_prompts(network, [RAGGED[1]], wish)]
+    assert together[3:] == alone
+    single = continue_prompts(network, [PROMPT], Wish(12, sampler=wish.sampler))
+    assert single[0].ids == together[0]
 
 
 def test_it_stops_at_the_end_token():
     decoder = same_in_kitae(reference("llama2"))
-    free = generate(decoder, PROMPT, 10, eos_ids=())
+    free = generate(decoder, PROMPT, 10)
     end = free[4]
     assert generate(decoder, PROMPT, 10, eos_ids=(end,)) == free[: free.index(end) + 1]
     assert generate(decoder, PROMPT, 1, eos_ids=(free[0],)) == free[:1]
 
 
-def test_sampling_depends_on_the_seed_only():
-    decoder = same_in_kitae(reference("llama2"))
-    sample = lambda seed: generate(decoder, PROMPT, 20, eos_ids=(), temperature=1.0, seed=seed)  # noqa: E731
-    torch.manual_seed(1)
-    first = sample(3)
-    torch.manual_seed(2)
-    assert sample(3) == first
-    assert sample(4) != first
+def test_rows_of_a_batch_end_apart():
+    network = network_of(same_in_kitae(reference("llama2")))
+    free = [one.ids for one in continue_prompts(network, RAGGED, Wish(12))]
+    end = free[1][3]
+    found = continue_prompts(network, RAGGED, Wish(12, eos_ids={end}))
+    for ids, one in zip(free, found, strict=True):
+        assert one.ids == (ids[: ids.index(end) + 1] if end in ids else ids)
+        assert one.ended == ("eos" if end in ids else "length")
+
+
+def test_who_takes_a_token_can_end_its_row():
+    network = network_of(same_in_kitae(reference("llama2")))
+    heard = []
+
+    def taken(row, token):
+        heard.append((row, token))
+        return row == 1 and len([one for one, _ in heard if one == 1]) == 3
+
+    found = continue_prompts(network, RAGGED[:2], Wish(6), taken=taken)
+    assert [(len(one.ids), one.ended) for one in found] == [(6, "length"), (3, "stop")]
+    assert [token for row, token in heard if row == 0] == found[0].ids
+
+
+def test_a_full_context_ends_the_row():
+    network = network_of(same_in_kitae(reference("llama2")))
+    long = random_ids(250).tolist()
+    found = continue_prompts(network, [PROMPT, long], Wish(20))
+    assert [(len(one.ids), one.ended) for one in found] == [(20, "length"), (6, "context")]
+    assert found[0].ids == generate(same_in_kitae(reference("llama2")), PROMPT, 20)
+
+
+def test_unknown_ids_are_never_chosen_even_where_they_are_likeliest():
+    network = network_of(same_in_kitae(reference("llama2")))
+    free = continue_prompts(network, [PROMPT], Wish(20))[0].ids
+    known = torch.ones(99, dtype=torch.bool)
+    known[free[0]] = known[90:] = False
+    for sampler in (Sampler(), Sampler(100.0, seed=2)):
+        ids = continue_prompts(network, [PROMPT], Wish(60, sampler=sampler, known=known))[0].ids
+        assert known[ids].all()
 
 
 def test_one_likely_token_is_greedy():
     decoder = same_in_kitae(reference("llama2"))
-    greedy = generate(decoder, PROMPT, 20, eos_ids=())
-    assert generate(decoder, PROMPT, 20, eos_ids=(), temperature=1.0, top_k=1) == greedy
-    assert generate(decoder, PROMPT, 20, eos_ids=(), temperature=1.0, top_p=1e-6) == greedy
+    greedy = generate(decoder, PROMPT, 20)
+    for narrow in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}):
+        assert generate(decoder, PROMPT, 20, temperature=1.0, **narrow) == greedy
 
 
 @pytest.mark.parametrize(
@@ -99,14 +160,25 @@ def test_one_likely_token_is_greedy():
         ({"prompt_ids": []}, DataError, "the prompt has no tokens"),
         ({"prompt_ids": [1, 99]}, DataError, "token id 99, but the model has rows 0 to 98"),
         ({"prompt_ids": [-1]}, DataError, "token id -1"),
+        ({"prompt_ids": [1] * 256}, DataError, "256 tokens, and the model has 256 positions"),
         ({"max_new_tokens": 0}, RecipeError, "max_new_tokens: 0"),
-        ({"temperature": -0.1}, RecipeError, "temperature: -0.1"),
-        ({"top_k": 0}, RecipeError, "top_k: 0"),
-        ({"top_p": 0.0}, RecipeError, "top_p: 0.0"),
         ({"top_p": 1.5}, RecipeError, "top_p: 1.5"),
     ],
 )
 def test_what_makes_no_sense_is_named(changes, error, message):
     decoder = same_in_kitae(reference("llama2"))
     with pytest.raises(error, match=message):
-        generate(decoder, **{"prompt_ids": PROMPT, "max_new_tokens": 5, "eos_ids": (), **changes})
+        generate(decoder, **{"prompt_ids": PROMPT, "max_new_tokens": 5, **changes})
+
+
+def test_there_are_few_lengths_and_none_is_much_too_long():
+    lengths = {static_length(count) for count in range(1, 8193)}
+    assert len(lengths) <= 36
+    for count in range(1, 8193):
+        length = static_length(count)
+        assert count <= length <= max(8 * -(-count // 8), 1.25 * count)
+        assert static_length(length) == length
+
+
+def test_rows_are_padded_to_whole_chunks_behind_a_first_one():
+    assert [padded_length(count, 64) for count in (1, 9, 63, 64, 65, 130)] == [8, 16, 64, 64, 72, 136]

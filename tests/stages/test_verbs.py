@@ -102,7 +102,7 @@ def test_generate_from_run_export_and_checkpoint(run: Path, capsys: pytest.Captu
 
 def test_generate_from_a_folder_without_a_model(case: Path, capsys: pytest.CaptureFixture):
     assert kitae("generate", case / "text", "--prompt", "x") == 4
-    assert "no checkpoint" in capsys.readouterr().err
+    assert "holds no weights that kitae knows" in capsys.readouterr().err
 
 
 def test_inspect_shows_rows_and_card(case: Path, capsys: pytest.CaptureFixture):

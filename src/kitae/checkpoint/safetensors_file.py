@@ -36,7 +36,7 @@ DTYPES: dict[str, torch.dtype] = {
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _KEYS = {"dtype", "shape", "data_offsets"}
 _MAX_HEADER_BYTES = 100_000_000
-_MOST_MAPPED_BYTES = 64 << 20
+_MOST_MAPPED_BYTES = 32 << 20
 _LFS_POINTER = b"version https://git-lfs"
 
 

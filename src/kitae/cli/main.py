@@ -25,6 +25,7 @@ _VERB_MODULES = (
     "plan_verbs",
     "calibrate_verbs",
     "model_verbs",
+    "generate_verbs",
     "classify_verbs",
     "weights_verbs",
     "follow_verbs",

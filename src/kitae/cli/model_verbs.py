@@ -1,4 +1,4 @@
-"""`kitae eval`, `kitae generate` and `kitae inspect`."""
+"""`kitae eval` and `kitae inspect`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from kitae.cli.run_verbs import RunArgument
 def register(app: typer.Typer) -> None:
     """Add the verbs of this file."""
     app.command("eval")(evaluate)
-    app.command("generate")(generate)
     app.command("inspect")(inspect)
 
 
@@ -34,33 +33,6 @@ def evaluate(
         print(json.dumps(found))
         return
     print(evaluation_line(found))
-
-
-def generate(
-    model: Annotated[
-        Path, typer.Argument(metavar="RUN|FOLDER", help="A run, a checkpoint or a model folder.")
-    ],
-    prompt: Annotated[str, typer.Option(help="The text to continue.")],
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens to add at most.")] = 50,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the fewest tokens with this share.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
-) -> None:
-    """Continue a text with a trained model."""
-    from kitae.stages.generating import continue_text
-
-    print(
-        continue_text(
-            model,
-            prompt,
-            max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-        )
-    )
 
 
 def inspect(

@@ -99,9 +99,9 @@ class TextTokenizer:
         """Ids of one text, nothing added."""
         return [int(token) for token in self.encode_batch([text])[0]]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids, special tokens included."""
-        return str(self.backend.decode(list(ids), skip_special_tokens=False))
+    def decode(self, ids: Sequence[int], *, special: bool = True) -> str:
+        """The text of the ids, with special tokens or without."""
+        return str(self.backend.decode(list(ids), skip_special_tokens=not special))
 
     def token(self, token_id: int) -> str:
         """The token as the vocabulary spells it; `<no token N>` when it has none."""

@@ -1,62 +1,182 @@
-"""Continue a prompt token by token, with keys and values kept in buffers of fixed size."""
+"""Continue prompts token by token.
+
+B rows: every prompt as many times as there are samples of it. V vocabulary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 
 from kitae.errors import DataError, RecipeError
-from kitae.generate.sampling import Sampler
-from kitae.model.cache import KVCache
+from kitae.generate.decoding import CHUNK, Decoding
+from kitae.generate.network import Network
+from kitae.generate.sampling import NEVER, Sampler
+from kitae.generate.weights import live_weights
+from kitae.model.config import DecoderConfig
 from kitae.model.decoder import Decoder
+
+Ended = Literal["eos", "stop", "length", "context"]
+"""At an end token, at a text that was asked for, with all tokens asked for, at the model's last position."""
+Taken = Callable[[int, int], bool]
+"""`taken(row, token)` is told each new token; whether the row ends with it, at a text that was asked for."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be generated."""
+
+    max_new_tokens: int
+    eos_ids: Collection[int] = ()
+    sampler: Sampler = field(default_factory=Sampler)
+    samples: int = 1
+    """Of each prompt."""
+    known: torch.Tensor | None = None
+    """bool [V]: which ids have a token; None where all have."""
+    chunk: int = CHUNK
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_new_tokens", self.max_new_tokens), ("num", self.samples)):
+            if value < 1:
+                raise RecipeError(f"{name}: {value} where it must be a whole number above 0")
+
+
+@dataclass
+class Continuation:
+    """What follows a prompt."""
+
+    ids: list[int] = field(default_factory=list)
+    """With the end token, where there is one."""
+    ended: Ended | None = None
+    """None while it goes on."""
 
 
 @torch.inference_mode()
-def generate(
-    model: Decoder,
-    prompt_ids: list[int],
-    max_new_tokens: int,
+def continue_prompts(
+    network: Network,
+    prompts: Sequence[Sequence[int]],
+    wish: Wish,
     *,
-    eos_ids: Collection[int],
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int = 0,
-) -> list[int]:
-    """The ids that follow the prompt, without it: up to `max_new_tokens`, or up to and with one of `eos_ids`.
+    taken: Taken = lambda row, token: False,
+    check: Callable[[], None] = lambda: None,
+) -> list[Continuation]:
+    """What follows each prompt: row p * samples + s is sample s of prompt p.
 
-    Greedy at temperature 0. DataError for a prompt that is empty or does not fit the vocabulary, RecipeError
-    for sampling values that mean nothing.
+    `check` is called before each forward pass and may raise. Raises DataError for a prompt that is empty,
+    does not fit the vocabulary or leaves no room in the context.
     """
-    sampler = Sampler(temperature, top_k, top_p, seed)
-    _check(model, prompt_ids, max_new_tokens)
-    embedding = model.embed.weight
-    cache = KVCache(model.config, 1, len(prompt_ids) + max_new_tokens, embedding.dtype, embedding.device)
-    generated: list[int] = []
-    fresh = prompt_ids
-    while len(generated) < max_new_tokens and not (generated and generated[-1] in eos_ids):
-        generated.append(sampler.choose(_next_logits(model, fresh, cache), len(generated)))
-        fresh = generated[-1:]
-    return generated
+    for prompt in prompts:
+        check_prompt(network.config, prompt)
+    room = [network.config.max_position_embeddings - len(one) for one in prompts]
+    decoding = Decoding(network, prompts, min(wish.max_new_tokens, max(room)), wish.chunk)
+    rows = _Rows(network, prompts, wish, [r for r in room for _ in range(wish.samples)], taken)
+    check()
+    logits = decoding.prefill()
+    if wish.samples > 1:
+        decoding.repeat(wish.samples)
+        logits = logits.repeat_interleave(wish.samples, 0)
+    while True:
+        ids = rows.take(logits)
+        if all(one.ended for one in rows.found):
+            return rows.found
+        check()
+        logits = decoding.step(ids)
 
 
-def _next_logits(model: Decoder, fresh: list[int], cache: KVCache) -> torch.Tensor:
-    """Logits [V] of the token after `fresh`, whose keys and values join the cache."""
-    ids = torch.tensor([fresh], device=cache.keys.device)
-    hidden = model(ids, cache.slots(len(fresh))[None], cache=cache)
-    return model.logits(hidden[0, -1])
+class _Rows:
+    """The rows' tokens, and which rows have ended; those go on computing what nobody reads."""
+
+    def __init__(
+        self,
+        network: Network,
+        prompts: Sequence[Sequence[int]],
+        wish: Wish,
+        room: Sequence[int],
+        taken: Taken,
+    ) -> None:
+        self.found = [Continuation() for _ in room]
+        self._wish, self._room, self._taken = wish, room, taken
+        self._samples = [row % wish.samples for row in range(len(room))]
+        self._never = None if wish.known is None else ~wish.known.to(network.device)
+        self._seen: torch.Tensor | None = None
+        if wish.sampler.repetition_penalty != 1:
+            self._seen = _seen(prompts, wish.samples, network.config.vocab_size).to(network.device)
+
+    def take(self, logits: torch.Tensor) -> torch.Tensor:
+        """Choose the next token of each row from its logits [B, V]: ids [B]."""
+        if self._never is not None:
+            logits = logits.masked_fill(self._never, NEVER)
+        number = len(max((one.ids for one in self.found), key=len))
+        ids = self._wish.sampler.choose(logits, number, self._samples, self._seen)
+        if self._seen is not None:
+            self._seen.scatter_(1, ids[:, None], True)
+        for row, token in enumerate(ids.tolist()):
+            if self.found[row].ended is None:
+                self._add(row, token)
+        return ids
+
+    def _add(self, row: int, token: int) -> None:
+        one = self.found[row]
+        one.ids.append(token)
+        stopped = self._taken(row, token)
+        if token in self._wish.eos_ids:
+            one.ended = "eos"
+        elif stopped:
+            one.ended = "stop"
+        elif len(one.ids) >= self._wish.max_new_tokens:
+            one.ended = "length"
+        elif len(one.ids) >= self._room[row]:
+            one.ended = "context"
 
 
-def _check(model: Decoder, prompt_ids: list[int], max_new_tokens: int) -> None:
-    if max_new_tokens < 1:
-        raise RecipeError(f"max_new_tokens: {max_new_tokens} where it must be a whole number above 0")
-    if not prompt_ids:
+def _seen(prompts: Sequence[Sequence[int]], samples: int, vocabulary: int) -> torch.Tensor:
+    """What the rows have, bool [B, V]; padding is nothing."""
+    seen = torch.zeros(len(prompts), vocabulary, dtype=torch.bool)
+    for place, prompt in enumerate(prompts):
+        seen[place, torch.tensor(list(prompt))] = True
+    return seen.repeat_interleave(samples, 0)
+
+
+def check_prompt(config: DecoderConfig, prompt: Sequence[int]) -> None:
+    """Raise DataError for a prompt that the model cannot begin with."""
+    if not prompt:
         raise DataError(
             "the prompt has no tokens; give at least one character, or a tokenizer that adds a BOS"
         )
-    if (wrong := max(prompt_ids)) >= model.config.vocab_size or (wrong := min(prompt_ids)) < 0:
+    if (wrong := max(prompt)) >= config.vocab_size or (wrong := min(prompt)) < 0:
         raise DataError(
-            f"the prompt has token id {wrong}, but the model has rows 0 to {model.config.vocab_size - 1}; "
+            f"the prompt has token id {wrong}, but the model has rows 0 to {config.vocab_size - 1}; "
             "use the tokenizer that belongs to the model"
         )
+    if len(prompt) >= config.max_position_embeddings:
+        raise DataError(
+            f"the prompt has {len(prompt):,} tokens, and the model has {config.max_position_embeddings:,} "
+            "positions (max_position_embeddings), one of them for a new token at least; shorten it"
+        )
+
+
+def generate(
+    model: Decoder,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    *,
+    eos_ids: Collection[int] = (),
+    **draw: Any,
+) -> list[int]:
+    """The ids that follow a prompt, by a model that trains; `draw` are fields of `Sampler`.
+
+    Up to `max_new_tokens`, or up to and with one of `eos_ids`. Raises as `continue_prompts` does.
+    """
+    wish = Wish(max_new_tokens, eos_ids, Sampler(**draw))
+    embedding = model.embed.weight
+    network = Network(
+        model.config,
+        live_weights(dict(model.named_parameters())),
+        tied=model.tied,
+        dtype=embedding.dtype,
+        region=model.region,
+    )
+    return continue_prompts(network, [prompt_ids], wish)[0].ids

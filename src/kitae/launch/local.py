@@ -37,7 +37,7 @@ def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> No
     to the ranks, KeyboardInterrupt after a second Ctrl-C, which ends them at once, and `RecipeError` for a
     variable of this machine that must not be set.
     """
-    with surrounded(launch.backend, launch.precision), Stops() as stops:
+    with surrounded(launch.backend, launch.precision), Stops(launch.on_stop) as stops:
         result = result_of_nodes([run_ranks(entry, arguments, launch, stops)], launch, stops.asked)
     if result is not None:
         show_cursor()

@@ -10,6 +10,8 @@ from typing import Any
 
 from kitae.storage.files import replace_file
 
+SAVING = "saving as soon as the work at hand is done"
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -27,6 +29,8 @@ class Launch:
     """Folder of rank-N.log."""
     title: str = "attempt 1"
     """What the logs call this start."""
+    on_stop: str = SAVING
+    """What is said when a stop signal comes."""
     precision: str = ""
     """Of the recipe, where one is trained: a runtime may have to be told how to round."""
     attempt: Path | None = None

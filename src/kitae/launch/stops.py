@@ -8,6 +8,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from kitae.launch.order import SAVING
+
 HELD = (signal.SIGTERM, signal.SIGINT)
 """Signals that ask for a stop. Ranks are born with them blocked."""
 
@@ -15,7 +17,9 @@ HELD = (signal.SIGTERM, signal.SIGINT)
 class Stops:
     """Notes stop signals of this process while entered. Outside the main thread it notes none."""
 
-    def __init__(self) -> None:
+    def __init__(self, says: str = SAVING) -> None:
+        """`says` is what the first signal is answered with."""
+        self._says = says
         self.asked: signal.Signals | None = None
         """The first that came."""
         self.at_once = False
@@ -45,4 +49,4 @@ class Stops:
         if self.asked is None:
             self.asked = signal.Signals(number)
             # Not print: a handler may run inside one.
-            os.write(2, f"\n{self.asked.name}: saving as soon as the work at hand is done\n".encode())
+            os.write(2, f"\n{self.asked.name}: {self._says}\n".encode())

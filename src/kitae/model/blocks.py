@@ -15,7 +15,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from kitae.model import attention, kernels
-from kitae.model.cache import KVCache
 from kitae.model.config import DecoderConfig
 from kitae.parallel.layout import ParameterLayout
 from kitae.parallel.region import Region
@@ -59,8 +58,6 @@ class Context:
     masks: Mapping[int | None, torch.Tensor | attention.OwnKernel | None]
     """By window."""
     region: Region
-    cache: KVCache | None = None
-    slots: torch.Tensor | None = None
     recompute: bool = False
     """Whether norms and gated products are computed again in the backward pass."""
 
@@ -115,17 +112,9 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = (kernels.rotate(one, context.cosine, context.sine) for one in (q, k))
-        mixed = self._attend(q, k, v, context).reshape(batch_size * length, -1)
+        mixed = attention.attend(q, k, v, context.masks[self.window], self.window)
+        mixed = mixed.reshape(batch_size * length, -1)
         return context.region.row_parallel(partial(F.linear, mixed, self.out.weight), self.out.bias)
-
-    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: Context) -> torch.Tensor:
-        """[B, S, N, D] on [B, S, G, D], or on the cache that they join, giving [B, S, N, D]."""
-        mask = context.masks[self.window]
-        if context.cache is None or context.slots is None:
-            return attention.attend(q, k, v, mask, self.window)
-        k, v = context.cache.store(self.layer, context.slots, k.transpose(1, 2), v.transpose(1, 2))
-        assert not isinstance(mask, attention.OwnKernel), "a cache has masks of its own"
-        return attention.fused(q.transpose(1, 2), k, v, mask).transpose(1, 2)
 
 
 class GatedMLP(nn.Module):

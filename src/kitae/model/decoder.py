@@ -9,10 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kitae.errors import RecipeError
 from kitae.model.attention import OwnKernel, attention_mask
 from kitae.model.blocks import Context, Layer, Parameters, RMSNorm
-from kitae.model.cache import KVCache
 from kitae.model.config import DecoderConfig
 from kitae.model.kernels import product_dtype
 from kitae.model.layouts import decoder_layouts
@@ -89,22 +87,19 @@ class Decoder(Recomputing):
         input_ids: torch.Tensor,
         position_ids: torch.Tensor,
         segment_ids: torch.Tensor | None = None,
-        cache: KVCache | None = None,
     ) -> torch.Tensor:
         """Hidden states [B, S, H] after the final norm, for ids, positions and documents [B, S].
 
         Every rank gives all of them; their gradient is taken to be a part from each rank, as a loss over its
         own `head_weight` makes it. RecipeError where sequence parallelism cannot share out B x S tokens.
 
-        Without `segment_ids` a row is one document. With a cache, which takes no segments, the tokens follow
-        those in it and are added to it.
+        Without `segment_ids` a row is one document. Generating text has a forward pass of its own, over the
+        same weights (generate.network).
         """
-        context = self._context(input_ids, position_ids, segment_ids, cache)
+        context = self._context(input_ids, position_ids, segment_ids)
         hidden = self.region.leave(self.embed(input_ids, self.vocabulary))
         for layer in self.layers:
             hidden = self._run(layer, hidden, context)
-        if cache is not None:
-            cache.length += input_ids.shape[1]
         return self.region.enter(self.norm(hidden)).view(*input_ids.shape, -1)
 
     @property
@@ -116,27 +111,12 @@ class Decoder(Recomputing):
         """[..., H] to [..., V], in the dtype of the weights; of this rank's rows only where V is cut."""
         return F.linear(hidden, self.head_weight)
 
-    def _context(
-        self, ids: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor | None, cache: KVCache | None
-    ) -> Context:
-        self._check(ids, cache)
-        cosine, sine = rotary_tables(self.frequencies, positions)
-        windows = set(self.config.windows)
-        if cache is None:
-            length, dtype = ids.shape[1], product_dtype(self.embed.weight)
-            masks = {
-                one: self.kernel or attention_mask(segments, length, one, dtype, ids.device)
-                for one in windows
-            }
-            return Context(cosine, sine, masks, self.region, recompute=self._recompute == "selective")
-        slots = cache.slots(ids.shape[1])
-        masks = {one: cache.mask(slots, one) for one in windows}
-        return Context(cosine, sine, masks, self.region, cache, slots)
-
-    def _check(self, ids: torch.Tensor, cache: KVCache | None) -> None:
+    def _context(self, ids: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor | None) -> Context:
         self.region.check_tokens(ids.numel())
-        if cache is not None and self.region.group.size > 1:
-            raise RecipeError(
-                f"parallel.tensor_parallel_size: a model cut over {self.region.group.size} ranks does not "
-                "generate text; load it whole, in one process"
-            )
+        cosine, sine = rotary_tables(self.frequencies, positions)
+        length, dtype = ids.shape[1], product_dtype(self.embed.weight)
+        masks = {
+            one: self.kernel or attention_mask(segments, length, one, dtype, ids.device)
+            for one in set(self.config.windows)
+        }
+        return Context(cosine, sine, masks, self.region, recompute=self._recompute == "selective")
