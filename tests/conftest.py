@@ -21,6 +21,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device"))
 
 
+@pytest.fixture(autouse=True)
+def prices_of_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tests see the prices that come with kitae, whatever the one who runs them has refreshed."""
+    monkeypatch.setattr("kitae.catalog.refreshed.state_folder", lambda: tmp_path / "nobodys-state")
+
+
 @pytest.fixture
 def mount_small(tmp_path: Path) -> Iterator[Callable[[Path, int], Path]]:
     """Mount a file system of so many KiB on a folder, which is made; skips the test where that is refused."""

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kitae.catalog.reading import read_table, unknown
+from kitae.catalog.refreshed import Price, refreshed_prices
 from kitae.errors import RecipeError
 
 GIB = 1 << 30
@@ -41,19 +42,6 @@ class Chip:
     def memory_bytes(self) -> int:
         """Of one core."""
         return round(self.memory_gib * GIB)
-
-
-@dataclass(frozen=True)
-class Price:
-    """What one unit costs."""
-
-    item: str
-    usd: Decimal
-    unit: str
-    """hour, gb (passed through) or gb-month."""
-    region: str
-    date: datetime.date
-    source: str
 
 
 @dataclass(frozen=True)
@@ -106,9 +94,29 @@ def _instance(name: str, entry: Mapping[str, Any]) -> Instance:
     return Instance(name=name, **{**entry, "chip": chip, "zones": tuple(entry.get("zones", ()))})
 
 
+@dataclass(frozen=True)
+class Item:
+    """Something else that is paid for."""
+
+    name: str
+    unit: str
+    what: str
+
+
 @cache
+def items() -> Mapping[str, Item]:
+    """What is paid for beside machines, by name."""
+    table = read_table("instances")["items"]
+    return MappingProxyType({name: Item(name=name, **entry) for name, entry in table.items()})
+
+
 def prices() -> Mapping[str, Price]:
-    """Every known price by what it is of."""
+    """Every known price by what it is of: what was refreshed, else what came with kitae."""
+    return MappingProxyType({**_packaged(), **refreshed_prices()})
+
+
+@cache
+def _packaged() -> Mapping[str, Price]:
     table = read_table("instances")["prices"]
     return MappingProxyType(
         {entry["item"]: Price(**{**entry, "usd": Decimal(entry["usd"])}) for entry in table}
@@ -124,4 +132,4 @@ def instance(name: str) -> Instance:
 
 def price_of(item: str) -> Price | None:
     """What `item` costs; None where no source is known."""
-    return prices().get(item)
+    return refreshed_prices().get(item) or _packaged().get(item)

@@ -24,20 +24,20 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Show machines, their chips, and dated prices.")
     group.command("list")(list_entries)
     group.command("show")(show)
+    group.command("refresh")(refresh)
     app.add_typer(group, name="catalog")
 
 
 def list_entries(as_json: JsonOption = False) -> None:
     """List machines with their accelerators, memory and price, and the prices of storage and network."""
-    from kitae.catalog import instances, prices
+    from kitae.catalog import instances, items
 
     if as_json:
         print(json.dumps([_facts(one) for one in instances().values()], indent=2, default=str))
         return
-    _print_columns([_HEAD, *(_row(one) for one in instances().values())])
+    _print_columns([_HEAD, *(_row(one) for one in instances().values()), _here()])
     print()
-    others = [one for one in prices().values() if one.item not in instances()]
-    _print_columns([(one.item, f"${one.usd} a {one.unit}", one.region, str(one.date)) for one in others])
+    _print_columns([(name, one.what, _cost(name, f" a {one.unit}")) for name, one in items().items()])
 
 
 def show(
@@ -52,6 +52,32 @@ def show(
         print(json.dumps(facts, indent=2, default=str))
         return
     _print_columns(list(_lines(facts)))
+
+
+def refresh(
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ITEM]...", help="Machines or items; else all."),
+    ] = None,
+    region: Annotated[str, typer.Option(help="Region that prices are asked for.")] = "us-west-2",
+    as_json: JsonOption = False,
+) -> None:
+    """Ask AWS for today's prices on demand, and keep them for this user; what is not answered stays."""
+    from datetime import datetime, timezone
+
+    from kitae.catalog.price_api import open_price_list
+    from kitae.catalog.refresh import refresh as renewed
+    from kitae.catalog.refreshed import prices_file
+
+    today = datetime.now(timezone.utc).date()
+    changes = list(renewed(open_price_list(), region, items or (), today))
+    if as_json:
+        print(json.dumps([asdict(one) for one in changes], indent=2, default=str))
+        return
+    for one in changes:
+        print(one.line)
+    answered = sum(one.after is not None for one in changes)
+    print(f"{answered} of {len(changes)} prices of {region}: {prices_file()}")
 
 
 def _facts(one: Instance) -> dict[str, Any]:
@@ -74,13 +100,35 @@ def _lines(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _row(one: Instance) -> tuple[str, ...]:
-    from kitae.catalog import price_of
-
-    price = price_of(one.name)
-    cost = UNKNOWN if price is None else f"{price.usd} ({price.region}, {price.date})"
     memory = f"{one.chip.memory_gib:g} GiB" if one.chip is not None else "-"
     network = f"{one.network_gbps:g} Gb/s"
-    return (one.name, str(one.devices or "-"), memory, str(one.vcpus), f"{one.host_gib:g} GiB", network, cost)
+    return (
+        one.name,
+        str(one.devices or "-"),
+        memory,
+        str(one.vcpus),
+        f"{one.host_gib:g} GiB",
+        network,
+        _cost(one.name),
+    )
+
+
+def _cost(item: str, unit: str = "") -> str:
+    from kitae.catalog import price_of
+
+    price = price_of(item)
+    if price is None:
+        return UNKNOWN
+    day = f"refreshed {price.date}" if price.refreshed else str(price.date)
+    return f"{price.usd}{unit} ({price.region}, {day})"
+
+
+def _here() -> tuple[str, ...]:
+    """The machine that this runs on, as it is now."""
+    import psutil
+
+    host = f"{psutil.virtual_memory().total / 2**30:.1f} GiB"
+    return ("this machine", "1", "the host's", str(psutil.cpu_count() or 1), host, "-", "-")
 
 
 def _print_columns(rows: list[tuple[str, ...]]) -> None:

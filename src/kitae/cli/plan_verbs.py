@@ -44,6 +44,9 @@ def plan(
     ] = [],  # noqa: B006
     head: Annotated[str | None, typer.Option(metavar="NAME", help="Head node to pay for.")] = None,
     fsx: Annotated[int, typer.Option(min=0, metavar="GB", help="FSx for Lustre to pay for.")] = 0,
+    fsx_type: Annotated[
+        str, typer.Option(metavar="ITEM", help="Which of it: fsx-scratch, fsx-persistent-125 and so on.")
+    ] = "fsx-scratch",
     ebs: Annotated[int, typer.Option(min=0, metavar="GB", help="EBS volumes to pay for.")] = 0,
     nat: Annotated[bool, typer.Option("--nat", help="Pay for a NAT gateway.")] = False,
     max_cost: Annotated[
@@ -68,7 +71,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say whether a training fits, how long it takes and what it costs, before anything is started."""
-    rent = _rent(price, head, fsx, ebs, nat)
+    rent = _rent(price, head, fsx, fsx_type, ebs, nat)
     if search:
         _search(recipe, changes, instance, nodes, rent, max_cost, until, as_json)
         return
@@ -196,8 +199,9 @@ def _entries(text: str) -> list[tuple[str, int]]:
     return entries
 
 
-def _rent(price: list[str], head: str | None, fsx: int, ebs: int, nat: bool) -> Rent:
-    from kitae.catalog import instance
+def _rent(price: list[str], head: str | None, fsx: int, fsx_type: str, ebs: int, nat: bool) -> Rent:
+    from kitae.catalog import instance, items
+    from kitae.catalog.reading import unknown
     from kitae.errors import RecipeError
     from kitae.plan.money import Rent
 
@@ -209,7 +213,11 @@ def _rent(price: list[str], head: str | None, fsx: int, ebs: int, nat: bool) -> 
         prices[item.strip()] = _usd("--price", usd)
     if head is not None:
         instance(head)
-    return Rent(head=head, fsx_gb=fsx, ebs_gb=ebs, nat=nat, prices=prices)
+    if fsx_type not in items():
+        raise RecipeError(
+            f"--fsx-type: {unknown('file system', fsx_type, [n for n in items() if 'fsx' in n])}"
+        )
+    return Rent(head=head, fsx_gb=fsx, fsx_type=fsx_type, ebs_gb=ebs, nat=nat, prices=prices)
 
 
 def _usd(option: str, text: str) -> Decimal:

@@ -25,6 +25,8 @@ class Rent:
     head: str | None = None
     """Instance of the head node."""
     fsx_gb: int = 0
+    fsx_type: str = "fsx-scratch"
+    """What of: an item of the catalogue."""
     ebs_gb: int = 0
     """Of all nodes together."""
     nat: bool = False
@@ -93,7 +95,7 @@ def _beside(rent: Rent, hours: Decimal) -> list[Line]:
     stored = f"GB x {time} / 730"
     items = [
         (rent.head, "hour", hours, time),
-        ("fsx-scratch" if rent.fsx_gb else None, "GB-month", rent.fsx_gb * months, f"{rent.fsx_gb} {stored}"),
+        (rent.fsx_type if rent.fsx_gb else None, "GB-month", rent.fsx_gb * months, f"{rent.fsx_gb} {stored}"),
         ("ebs-gp3" if rent.ebs_gb else None, "GB-month", rent.ebs_gb * months, f"{rent.ebs_gb} {stored}"),
         ("nat" if rent.nat else None, "hour", hours, time),
         ("nat-traffic" if rent.nat_gb else None, "GB", Decimal(rent.nat_gb), f"{rent.nat_gb} GB"),
@@ -105,7 +107,7 @@ def beside_an_hour(rent: Rent) -> Decimal | None:
     """US dollars an hour of what is rented beside the nodes; None where a price is unknown."""
     parts = [
         (rent.head, Decimal(1)),
-        ("fsx-scratch" if rent.fsx_gb else None, rent.fsx_gb / HOURS_A_MONTH),
+        (rent.fsx_type if rent.fsx_gb else None, rent.fsx_gb / HOURS_A_MONTH),
         ("ebs-gp3" if rent.ebs_gb else None, rent.ebs_gb / HOURS_A_MONTH),
         ("nat" if rent.nat else None, Decimal(1)),
     ]
