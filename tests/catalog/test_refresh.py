@@ -36,7 +36,7 @@ ANSWERS = {
     "p5.48xlarge": [product("98.32"), product("0", sku="RESERVED")],
     "p4de.24xlarge": [product("4.0")],  # a tenth of what is known
     "g5.xlarge": [product("1.1", sku="A"), product("1.2", sku="B")],
-    "g6.xlarge": ["{broken"],
+    "g6.48xlarge": ["{broken"],
     "NAT Gateway": [
         product("0.05", usage="USW2-NatGateway-Hours"),
         product("0.045", "GB", "USW2-NatGateway-Bytes"),
@@ -99,9 +99,9 @@ def test_what_is_odd_or_empty_stays():
     changes = {one.item: one for one in refresh(asked, "us-west-2", (), TODAY)}
     assert changes["p4de.24xlarge"].line == "p4de.24xlarge: $4.00 is not believed; kept: $40.96"
     assert changes["g5.xlarge"].line == "g5.xlarge: several prices ($1.10, $1.20); kept: $1.006"
-    assert changes["g6.xlarge"].line == "g6.xlarge: the answer cannot be read; kept: unknown"
+    assert changes["g6.48xlarge"].line == "g6.48xlarge: the answer cannot be read; kept: unknown"
     assert changes["trn1n.32xlarge"].line == "trn1n.32xlarge: not offered there; kept: $24.78"
-    for item in ("p4de.24xlarge", "g5.xlarge", "g6.xlarge", "trn1n.32xlarge"):
+    for item in ("p4de.24xlarge", "g5.xlarge", "g6.48xlarge", "trn1n.32xlarge"):
         assert item not in refreshed_prices()
 
 
