@@ -58,7 +58,7 @@ def test_a_failed_graph_is_told_with_the_compilers_error(tmp_path: Path):
 def test_a_lock_that_was_left_is_told_with_the_way_out(tmp_path: Path):
     write_entry(tmp_path, FIRST, "locked")
     (missing,) = of(tmp_path, Needed("save", FIRST)).missing
-    assert "no compiler runs here: left behind; kitae cache clear-locks" in missing.detail
+    assert "left behind: no compiler runs here (kitae cache clear-locks)" in missing.detail
 
 
 def test_another_compiler_and_other_flags_are_named(tmp_path: Path):

@@ -33,7 +33,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def brought(archive: Path, root: Path, said: list[str] | None = None) -> Done:
-    return import_archive(archive, root, (said if said is not None else []).append, lambda kind: place(root))
+    return import_archive(archive, lambda kind: place(root), (said if said is not None else []).append)
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -199,7 +199,8 @@ def test_caches_of_single_files_travel_too(tmp_path: Path):
     (root / "ab/cd/x.tmp").touch()
     done = export(Place(CACHES["torchneuron"], root), tmp_path / "cache.tar")
     assert done.entries == 2
-    assert import_archive(tmp_path / "cache.tar", tmp_path / "to", print, None).entries == 2  # type: ignore[arg-type]
+    there = Place(CACHES["torchneuron"], tmp_path / "to")
+    assert import_archive(tmp_path / "cache.tar", lambda kind: there, print).entries == 2
     (root / "ab/cd/x.tmp").unlink()
     assert tree(tmp_path / "to") == tree(root)
     shutil.rmtree(root)

@@ -33,6 +33,8 @@ _VERB_MODULES = (
     "recipe_verbs",
     "catalog_verbs",
     "doctor_verbs",
+    "precompile_verbs",
+    "cache_verbs",
     "cluster_verbs",
 )
 

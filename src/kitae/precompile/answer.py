@@ -93,7 +93,7 @@ def said_of_locks(entry: Entry) -> str:
     lock = max(entry.locks, key=lambda one: one.age_s)
     whose = {
         "alive": "its process lives" if lock.process is None else f"held by process {lock.process}",
-        "gone": "no compiler runs here: left behind; kitae cache clear-locks",
+        "gone": "left behind: no compiler runs here (kitae cache clear-locks)",
         "unknown": "whether somebody holds it is unknown",
     }[lock.holder]
     return f"for {age_text(lock.age_s)}, {whose}"

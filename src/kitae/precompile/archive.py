@@ -119,8 +119,8 @@ class _Hashed:
         return piece
 
 
-def import_archive(file: Path, root: Path | None, report: Report, kinds: Callable[[str], Place]) -> Done:
-    """Take what is missing out of an archive; `kinds` says where a kind of cache is here.
+def import_archive(file: Path, place_of: Callable[[str], Place], report: Report) -> Done:
+    """Take what is missing out of an archive; `place_of` says where a kind of cache is here.
 
     An entry that is done stays as it is. One that failed, or is half-written, is replaced, and that is
     reported. Raises `PrecompileError` for an archive that is none, was changed or ends too early: entries
@@ -131,7 +131,7 @@ def import_archive(file: Path, root: Path | None, report: Report, kinds: Callabl
         with tarfile.open(file, mode="r|") as tar:
             members = iter(tar)
             manifest = _manifest(file, tar, members)
-            place = kinds(manifest["kind"]) if root is None else Place(CACHES[manifest["kind"]], root)
+            place = place_of(manifest["kind"])
             there = {entry.path: entry for entry in place.entries()}
             for listed in manifest["entries"]:
                 _take(listed, tar, members, place.root, there, done, report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,9 +93,13 @@ def places(environment: Environment = os.environ) -> list[Place]:
 
 
 def check_root(place: Place, mounted: Callable[[Path], Mount] = mount_of) -> None:
-    """Raise `PrecompileError` for a cache with locks on a file system that several machines see."""
+    """Raise `PrecompileError` for a cache with locks on a file system that several machines see.
+
+    One in a folder that is named after this machine is its own.
+    """
     mount = mounted(place.root)
-    if mount.is_network and not place.cache.shareable:
+    own = any(socket.gethostname() in part for part in place.root.parts)
+    if mount.is_network and not place.cache.shareable and not own:
         raise PrecompileError(
             f"{place.root} lies on {mount.source} ({mount.kind}), which other machines see, too: the locks "
             f"of {place.cache.what} break there, and with them its files; put it on this machine's own disk "

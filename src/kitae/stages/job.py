@@ -14,6 +14,7 @@ from kitae.data.prepare import data_key
 from kitae.data.tokenizer import TextTokenizer
 from kitae.data.word_tokenizer import fingerprint_of, settled_settings
 from kitae.errors import RecipeError
+from kitae.precompile.drive import PLAIN, Compiling
 from kitae.recipe.load import load_recipe
 from kitae.recipe.paths import with_absolute_paths
 from kitae.recipe.resolve import resolve
@@ -86,6 +87,8 @@ class Job:
     warnings: tuple[str, ...] = ()
     machines: Machines | None = None
     """Where the ranks of the training run; None for this machine."""
+    compiling: Compiling = PLAIN
+    """How graphs are compiled ahead, where they are."""
 
     @cached_property
     def model_folder(self) -> Path | None:

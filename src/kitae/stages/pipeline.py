@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kitae.backend.table import BACKENDS
-from kitae.stages import exporting, importing, planning, training
+from kitae.stages import exporting, importing, planning, precompiling, training
 from kitae.stages.job import Job
 from kitae.stages.termination import terminable
 from kitae.stages.topology import check_cut, check_devices, check_rows, world_size
@@ -21,6 +21,8 @@ class Stage:
     key: Callable[[Job], str]
     is_there: Callable[[Job, str], bool]
     work: Callable[[Job, str], dict[str, Any]]
+    applies: Callable[[Job, bool], bool] = lambda job, asked: True
+    """Whether this job has it; `asked`: whether a person named it."""
 
 
 def _prepare(job: Job, key: str) -> dict[str, Any]:
@@ -48,6 +50,13 @@ STAGES = (
         _prepare,
     ),
     Stage("import", importing.import_key, importing.is_imported, importing.import_weights),
+    Stage(
+        "precompile",
+        precompiling.precompile_key,
+        precompiling.is_precompiled,
+        precompiling.precompile,
+        precompiling.applies,
+    ),
     Stage("train", training.train_key, training.is_trained, training.train_model),
     Stage("export", exporting.export_key, exporting.is_exported, exporting.export_model),
     Stage("prove", exporting.prove_key, exporting.is_proven, exporting.prove_export),
@@ -65,9 +74,10 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
         training.refuse_other_training(job)
         _check_topology(job, last)
         for stage in STAGES:
-            if _needs_work(job, stage):
+            asked = stage.name == last
+            if stage.applies(job, asked) and _needs_work(job, stage):
                 done.append(stage.name)
-            if stage.name == last:
+            if asked:
                 break
     return done
 

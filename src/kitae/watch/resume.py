@@ -12,7 +12,7 @@ from kitae.watch.facts import RunFacts
 from kitae.watch.log_view import summary
 from kitae.watch.status import Status
 
-STAGES = ("plan", "prepare", "import", "train", "export", "prove")
+STAGES = ("plan", "prepare", "import", "precompile", "train", "export", "prove")
 """In the order of the pipeline."""
 _TOPOLOGY = ("parallel.data_parallel_size", "target.processes_per_node")
 """What other nodes change, where it was written down as it was resolved for those before."""

@@ -1,0 +1,143 @@
+"""`kitae precompile`: compile every graph of a training ahead, and say whether all are there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kitae.cli.elsewhere import NodesOption, PrintOption, TargetOption, flags_of, submitted
+from kitae.cli.recipe_verbs import SetOption
+
+if TYPE_CHECKING:
+    from kitae.precompile.answer import Answer
+
+_NOTHING = {
+    "torchneuron": "TorchNeuron compiles an operation when it is first called, and keeps it for the next "
+    "training (TORCH_NEURONX_NEFF_CACHE_DIR); kitae cache list shows what it has",
+}
+_PLAIN = "operations run as they are called; nothing has to be compiled ahead"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb of this file."""
+    app.command("precompile")(precompile)
+
+
+def precompile(
+    recipe: Annotated[
+        Path | None, typer.Argument(metavar="RECIPE|RUN", help="A recipe file, or the folder of a run.")
+    ] = None,
+    changes: SetOption = [],  # noqa: B006
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Graphs compiled at a time; default: as many as memory bears.")
+    ] = None,
+    retries: Annotated[int, typer.Option(min=0, help="How often a graph that fails is tried again.")] = 1,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Also try graphs that failed in an earlier run.")
+    ] = False,
+    of: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Compare what this training used with the cache.")
+    ] = None,
+    why_miss: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="A B",
+            help="Say in what two graphs differ: folders of a cache, keys, .pb files, RUN:PHASE.",
+        ),
+    ] = None,
+    target: TargetOption = None,
+    nodes: NodesOption = None,
+    show: PrintOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --of or --why-miss: print JSON.")] = False,
+) -> None:
+    """Compile every graph of a training before it begins; exit code 9 lists what is missing, and why."""
+    from kitae.errors import RecipeError
+
+    if why_miss is not None:
+        _why_miss(*why_miss, as_json)
+    elif of is not None:
+        _of(of, as_json)
+    elif recipe is None:
+        raise RecipeError("name a recipe or a run to compile for, or use --of RUN or --why-miss A B")
+    else:
+        changes = [*changes, *flags_of(target, nodes)]
+        if not submitted(recipe, changes, "precompile", start_over=False, show=show):
+            _here(recipe, changes, jobs, retries, retry_failed)
+
+
+def _here(recipe: Path, changes: list[str], jobs: int | None, retries: int, retry_failed: bool) -> None:
+    from kitae.backend.stack import stack_here
+    from kitae.cli.run_verbs import refuse_launcher
+    from kitae.precompile.drive import Compiling
+    from kitae.stages.job import open_job
+    from kitae.stages.pipeline import run_stages
+    from kitae.stages.precompiling import way_of
+    from kitae.stages.report import Log
+
+    refuse_launcher()
+    log = Log()
+    job = open_job(recipe, changes, report=log)
+    if way_of(job) is None:
+        stack = stack_here(job.backend)
+        print(f"precompile: {stack}: {_NOTHING.get(stack, _PLAIN)}")
+        return
+    log.attach(job.run.log)
+    run_stages(replace(job, compiling=Compiling(jobs, retries, retry_failed)), "precompile")
+
+
+def _of(run: Path, as_json: bool) -> None:
+    from kitae.errors import PrecompileError, RecipeError
+    from kitae.precompile.answer import answer
+    from kitae.precompile.caches import place_of
+    from kitae.stages.job import open_job
+    from kitae.stages.precompiling import cache_environment, listing, used_by, way_of
+
+    if not run.is_dir():
+        raise RecipeError(f"--of {run}: there is no such run")
+    way = way_of(open_job(run, report=lambda line: None))
+    if way is None:
+        raise RecipeError(f"--of {run}: its backend compiles nothing ahead")
+    needed, compiled = used_by(run, way)
+    said = answer(needed, place_of(way.kind, None, cache_environment()).entries())
+    if as_json:
+        facts = {
+            "complete": said.complete,
+            "needed": [asdict(one) for one in needed],
+            "compiled_in_training": [one.name for one in compiled],
+            "missing": [asdict(one) for one in said.missing],
+        }
+        print(json.dumps(facts, indent=2))
+    else:
+        _show_use(len(compiled), [f"{one.phase or 'unknown phase'}: {one.name}" for one in compiled], said)
+    if not said.complete:
+        raise PrecompileError(listing(said))
+
+
+def _show_use(count: int, lines: list[str], said: Answer) -> None:
+    print(f"{said.needed} graphs were used, {count} of them compiled while it trained")
+    for line in lines:
+        print(f"  {line}")
+    if said.complete:
+        print("all of them are in the cache now")
+
+
+def _why_miss(one: str, other: str, as_json: bool) -> None:
+    from kitae.precompile.caches import all_entries, places
+    from kitae.precompile.why_miss import differences, side_of
+    from kitae.stages.precompiling import cache_environment
+
+    entries = all_entries(places(cache_environment()))
+    sides = [side_of(text, entries) for text in (one, other)]
+    found, notes = differences(*sides)
+    if as_json:
+        print(json.dumps({"differences": [asdict(line) for line in found], "notes": notes}, indent=2))
+        return
+    print(f"{sides[0].label}\n{sides[1].label}")
+    for line in found:
+        print(f"  {line}")
+    for note in notes:
+        print(f"  note: {note}")

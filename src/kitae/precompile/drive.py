@@ -1,0 +1,184 @@
+"""neuron_parallel_compile, run as the program that it is: watched, logged, and once more when memory ran out.
+
+Graphs are collected and compiled by two calls (`--command collect`, `--command compile`), so that a
+compilation that ran out of memory is repeated without a second trial run. Its exit code and its summary
+decide nothing: older releases return 0 after failures. What is compiled is what the cache has.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kitae.errors import PrecompileError
+from kitae.precompile.compile_log import OUT_OF_MEMORY, CompileLog, Progress, read_log
+from kitae.precompile.jobs import available_bytes, jobs_for, processors
+from kitae.precompile.result import Summary, read_summary
+from kitae.storage.disk import storage_errors
+
+PROGRAM = "neuron_parallel_compile"
+_RETRIES = "NEURON_PARALLEL_COMPILE_MAX_RETRIES"
+_DUMP = "NEURON_PARALLEL_COMPILE_DUMP_RESULTS"
+_FLAGS = "NEURON_CC_FLAGS"
+RETRY_FAILED = "--retry_failed_compilation"
+"""Read by the compiler's wrapper, which does not pass it on: no key changes by it."""
+_PATIENCE_S = 10.0
+_LINE_BYTES = 1 << 20
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """What a person asks of a compilation."""
+
+    jobs: int | None = None
+    """Graphs at a time; None: as many as memory bears."""
+    retries: int = 1
+    """How often the tool tries a failed graph again, by itself."""
+    retry_failed: bool = False
+    """Whether graphs that failed in an earlier run are tried again."""
+
+
+PLAIN = Compiling()
+
+
+@dataclass(frozen=True)
+class Tool:
+    """The program, and how it is to work."""
+
+    program: str
+    environment: Mapping[str, str]
+    report: Report
+    asked: Compiling = PLAIN
+
+
+@dataclass(frozen=True)
+class ToolRun:
+    """How one call ended."""
+
+    code: int
+    log: CompileLog
+    summary: Summary | None
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel killed a compiler, or the tool itself."""
+        return self.log.out_of_memory or self.code in OUT_OF_MEMORY
+
+
+def find_tool(environment: Mapping[str, str]) -> str:
+    """Where the program is. Raises `PrecompileError` when it is not on PATH."""
+    found = shutil.which(PROGRAM, path=environment.get("PATH"))
+    if found is None:
+        raise PrecompileError(
+            f"{PROGRAM} is not on PATH: it comes with torch-neuronx; activate the environment of the Trn1 "
+            "stack (on Slurm: target.setup), and start kitae there"
+        )
+    return found
+
+
+def collect(tool: Tool, command: Sequence[str], log: Path) -> ToolRun:
+    """Run `command`, which trains a little, and collect its graphs; what it computes means nothing."""
+    return _run(tool, ["--command", "collect", *command], log)
+
+
+def compile_collected(tool: Tool, command: Sequence[str], log: Path, graphs: int | None = None) -> ToolRun:
+    """Compile what was collected; with half as many at a time once more, when memory has run out."""
+    jobs = tool.asked.jobs or jobs_for(available_bytes(), processors(), graphs)
+    tool.report(_said_of(jobs, tool.asked.jobs is not None))
+    run = _compile(tool, command, log, jobs, tool.asked.retry_failed)
+    if not run.out_of_memory:
+        return run
+    if jobs == 1:
+        tool.report(
+            "precompile: a compiler was killed for memory (exit code -9), one graph at a time: it needs more"
+        )
+        return run
+    fewer = max(1, jobs // 2)
+    tool.report(
+        f"precompile: a compiler was killed for memory (exit code -9); once more, with {fewer} graphs at a "
+        f"time instead of {jobs}"
+    )
+    # What was killed is remembered as failed, and would not be tried again.
+    return _compile(tool, command, log.with_name(f"{log.stem}-again{log.suffix}"), fewer, True)
+
+
+def _said_of(jobs: int, given: bool) -> str:
+    why = (
+        "as asked for"
+        if given
+        else f"{available_bytes() / (1 << 30):.0f} GiB of memory and {processors()} processors bear so many"
+    )
+    return f"precompile: compiling {jobs} graphs at a time ({why})"
+
+
+def _compile(tool: Tool, command: Sequence[str], log: Path, jobs: int, retry_failed: bool) -> ToolRun:
+    words = ["--num_parallel", str(jobs), "--command", "compile", *command]
+    return _run(tool, words, log, retry_failed=retry_failed)
+
+
+def _run(tool: Tool, words: Sequence[str], log: Path, *, retry_failed: bool = False) -> ToolRun:
+    environment = {**tool.environment, _RETRIES: str(tool.asked.retries), _DUMP: "1"}
+    if retry_failed and RETRY_FAILED not in environment.get(_FLAGS, ""):
+        environment[_FLAGS] = f"{environment.get(_FLAGS, '')} {RETRY_FAILED}".strip()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        storage_errors(log),
+        log.open("wb") as file,
+        _started([tool.program, *words], environment) as process,
+    ):
+        assert process.stdout is not None
+        last: Progress | None = None
+        # In pieces: bars of progress may never end a line.
+        while line := process.stdout.readline(_LINE_BYTES):
+            file.write(line)
+            last = _tell(tool.report, line, last)
+        code = process.wait()
+    content = log.read_bytes()
+    summary = read_summary(content.decode("utf-8", errors="replace"))
+    return ToolRun(code, read_log(content.splitlines(keepends=True)), summary)
+
+
+def _tell(report: Report, line: bytes, last: Progress | None) -> Progress | None:
+    """Say how far it is, whenever that has changed; what is printed is kept in the log alone."""
+    found = read_log([line]).progress
+    if found is None or (last is not None and (found.done, found.failed) == (last.done, last.failed)):
+        return last
+    failed = f", {found.failed} failed" if found.failed else ""
+    report(f"precompile: {found.done} of {found.total} graphs in the cache are compiled{failed}")
+    return found
+
+
+@contextmanager
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of a group of its own, which ends when the block does, with all that it has started."""
+    process = subprocess.Popen(
+        command,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            _end(process)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

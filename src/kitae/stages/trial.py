@@ -1,0 +1,121 @@
+"""A trial run: a real training of few updates through every graph of the whole one, in a folder of its own.
+
+Two full updates and one with as many rows as the real training's last, for each phase; evaluation before and
+after, a save between, and once more from there. Only how much is done differs from the real training, never
+a shape: the recipe's batches, lengths, precision and topology stay. Its results mean nothing.
+
+`python -m kitae.stages.trial FOLDER` is what a compiler's tool runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kitae.errors import KitaeError, StoppedError
+from kitae.recipe.base import Duration
+from kitae.recipe.phases import PhaseConfig
+from kitae.recipe.resolve import dump_resolved
+from kitae.recipe.schema import Recipe
+from kitae.stages.job import Job, open_job
+from kitae.stages.run_folder import RunFolder
+from kitae.storage.files import replace_file
+from kitae.storage.folders import remove_folder
+
+UPDATES = 3
+"""Of each phase: the first, one as all others are, and the last."""
+_SAVED_AFTER = 2
+_EVALUATED_BATCHES = 2
+
+
+def trial_folder(job: Job) -> Path:
+    """Where the trial run of a run lies."""
+    return job.run.path / "precompile" / "trial"
+
+
+def write_trial(job: Job) -> Path:
+    """Write the trial's recipe into its folder, which is returned. The text must be prepared."""
+    folder = trial_folder(job)
+    replace_file(folder / "recipe.yaml", dump_resolved(trial_recipe(job)).encode())
+    return folder
+
+
+def trial_recipe(job: Job) -> Recipe:
+    """The job's recipe, cut down in what is done, not in what is computed at a time."""
+    recipe = job.recipe
+    rows = [_rows(job, one) for _, one in job.phases]
+    changes = {
+        "name": "trial",
+        "runs": str(trial_folder(job).parent),
+        "sample": None,
+        "tensorboard": recipe.tensorboard.model_copy(update={"enabled": False}),
+        "checkpoint": recipe.checkpoint.model_copy(
+            update={"every": Duration(_SAVED_AFTER, "steps"), "keep": 2}
+        ),
+    }
+    short = {**changes, **_shortened(recipe, recipe, rows[0])}
+    phases = [
+        phase.model_copy(update=_shortened(phase, whole, count))
+        for phase, (_, whole), count in zip(recipe.phases, job.phases, rows, strict=False)
+    ]
+    return recipe.model_copy(update={**short, "phases": phases})
+
+
+def _rows(job: Job, recipe: Recipe) -> int:
+    """Rows that the trial trains on in a phase: full updates, and one like the real training's last."""
+    from kitae.stages.training import prepared
+    from kitae.train.lengths import count_out
+
+    train = prepared(job, recipe).train
+    lengths = count_out(recipe, samples=len(train), sequence_length=train.sequence_length)
+    if lengths.steps <= UPDATES:
+        return lengths.rows
+    return (UPDATES - 1) * lengths.global_batch_size + lengths.rows_of(lengths.steps - 1)
+
+
+def _shortened(where: Recipe | PhaseConfig, whole: Recipe, rows: int) -> dict[str, object]:
+    """Sections of a recipe, or of a phase of it, with so many rows to train on, and few to evaluate on."""
+    size, copies = whole.evaluation.micro_batch_size, whole.parallel.data_parallel_size
+    assert size != "auto", "the recipe is resolved"
+    assert copies != "auto", "the recipe is resolved"
+    few = _EVALUATED_BATCHES * size * copies + 1  # one more: the last batch is not full
+    changes: dict[str, dict[str, object]] = {
+        "training": {"duration": Duration(rows * whole.data.sequence_length, "tokens")},
+        "schedule": {"warmup": Duration(0, "steps")},
+        "evaluation": {"max_rows": min(few, whole.evaluation.max_rows or few), "every": "never"},
+    }
+    return {name: getattr(where, name).model_copy(update=change) for name, change in changes.items()}
+
+
+def run_trial(job: Job) -> None:
+    """Train to the end, set the run back to its save, and go on from there. Raises what a training raises."""
+    from kitae.stages.pipeline import run_stages
+
+    run_stages(job, "train")
+    if _set_back(job.run):
+        job.report("trial: once more from the save")
+        run_stages(job, "train")
+
+
+def _set_back(run: RunFolder) -> bool:
+    """Take the last save away, and the results; whether there is one before it to go on from."""
+    saved = sorted(run.checkpoints.glob("step-*"))
+    if len(saved) < 2:
+        return False
+    remove_folder(saved[-1])
+    run.results.unlink(missing_ok=True)
+    return True
+
+
+def main() -> int:
+    """Run the trial of a folder; the exit code of the command line."""
+    try:
+        run_trial(open_job(Path(sys.argv[1]), report=lambda line: print(line, flush=True)))
+    except KitaeError as error:
+        print(error if isinstance(error, StoppedError) else f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
