@@ -60,6 +60,10 @@ class DataParallel:
             self._round.put(name, gradient_sum)
             self._round.start_full()
 
+    def under_way(self) -> list[torch.Tensor]:
+        """What gradients travel in, and come back in; nothing between updates."""
+        return [] if self._round is None else self._round.tensors()
+
     def finish(self, sums: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Give this rank's rows of the fp32 sums over the replicas; `sums` has those that were not ready.
 
@@ -150,6 +154,10 @@ class _Round:
         while self._started:  # what a bucket came in goes before the results of the next one are made
             results.update(self._started.popleft().results())
         return results
+
+    def tensors(self) -> list[torch.Tensor]:
+        exchanges = [*self._started, *self._open.values()]
+        return [one for trip in exchanges for one in vars(trip).values() if isinstance(one, torch.Tensor)]
 
     def _at(self, index: int) -> Exchange:
         if index not in self._open:

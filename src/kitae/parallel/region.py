@@ -231,15 +231,15 @@ class Vocabulary:
         row = ids - first
         return row.clamp(min=0).clamp(max=last), (row >= 0) & (row < real)
 
-    def hide_padding(self, logits: Tensor) -> None:
-        """Let logits [..., V / tp] of rows that are padding be -inf, in place."""
+    def hide_padding(self, logits: Tensor) -> Tensor:
+        """Logits [..., V / tp] with -inf in rows that are padding; `logits` may be overwritten."""
         if self.group.size == 1:
-            return
+            return logits
         if in_graph(logits.device):
             row = torch.arange(logits.shape[-1], device=logits.device)
-            logits.masked_fill_(row >= of_rank(self.real, logits.device), float("-inf"))
-        else:
-            logits[..., self.real :] = float("-inf")
+            return torch.where(row < of_rank(self.real, logits.device), logits, float("-inf"))
+        logits[..., self.real :] = float("-inf")
+        return logits
 
     def look_up(self, weight: Tensor, ids: Tensor) -> Tensor:
         """Rows of `weight` [V / tp, H] for ids [T]: [T, H], to be summed over the ranks."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
@@ -94,6 +94,8 @@ class TracedBackend(XlaBackend):
         self._lib.core._set_allow_execution(False)
         self.programs: list[Program] = []
         """In the order of the boundaries."""
+        self.repeats = False
+        """Whether what comes is like what came, and nothing of it is collected."""
 
     @property
     def pretends(self) -> bool:
@@ -103,14 +105,22 @@ class TracedBackend(XlaBackend):
     def boundary(
         self, graph: str, inputs: Tensors | None = None, outputs: Sequence[torch.Tensor] = ()
     ) -> None:
-        """Note the program that makes `outputs`, and let everything that is not computed be a placeholder."""
-        key = self.graph_key(outputs)
-        text = self._lib.core._get_xla_tensors_hlo([*outputs]) if outputs else ""
-        given = {name: (tuple(one.shape), str(one.dtype)) for name, one in (inputs or {}).items()}
-        self.programs.append(Program(graph, key, given, collectives(text), text.count("\n")))
-        del text
+        """Note the program that makes `outputs` and whatever else is not computed, as a run would start it.
+
+        What it makes becomes placeholders. A boundary behind which nothing is left notes nothing.
+        """
+        if self.repeats:
+            return
+        results = [*outputs, *self._others(outputs)]
+        if any(self._lib.core._check_tensor_need_materialization(results)):
+            self._note(graph, inputs or {}, results)
         self.forget()
-        self.observer.ended(graph, inputs or {}, Ended(key))
+
+    def _note(self, graph: str, inputs: Tensors, results: Sequence[torch.Tensor]) -> None:
+        key, text = self.graph_key(results), self._lib.core._get_xla_tensors_hlo([*results])
+        given = {name: (tuple(one.shape), str(one.dtype)) for name, one in inputs.items()}
+        self.programs.append(Program(graph, key, given, collectives(text), text.count("\n")))
+        self.observer.ended(graph, inputs, Ended(key))
 
     def synchronize(self) -> None:
         """Nothing was started."""
@@ -127,13 +137,17 @@ class TracedBackend(XlaBackend):
         tensor: torch.Tensor = self._builder.create_placeholder_tensor(tuple(shape), dtype)
         return tensor
 
-    def _pending(self) -> Iterator[torch.Tensor]:
+    def _others(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Tensors that are not computed and not among the outputs, in the order in which they were made."""
+        known = {id(one) for one in outputs}
+        others = [one for one in self._pending() if id(one) not in known]
+        return sorted(others, key=self._lib.core._xla_get_tensor_id)
+
+    def _pending(self) -> list[torch.Tensor]:
         """Tensors of the device that Python knows, less views, which follow those that they are of."""
+        gc.collect()
         known = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
         known += [one.grad for one in known if one.is_leaf and one.grad is not None]
-        seen: set[int] = set()
-        for tensor in known:
-            if tensor.device == self.device and not tensor._is_view() and id(tensor) not in seen:
-                seen.add(id(tensor))
-                if self._lib.core._check_tensor_need_materialization([tensor])[0]:
-                    yield tensor
+        tensors = {id(one): one for one in known if one.device == self.device and not one._is_view()}
+        needed = self._lib.core._check_tensor_need_materialization([*tensors.values()])
+        return [one for one, need in zip(tensors.values(), needed, strict=True) if need]

@@ -194,8 +194,7 @@ class _Softmax:
             logits.copy_(inputs @ self.weight.t())
         if self.bias is not None:
             logits += self.bias
-        self.vocabulary.hide_padding(logits)
-        return logits
+        return self.vocabulary.hide_padding(logits)
 
 
 def _accumulate(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, first: bool) -> None:

@@ -156,6 +156,4 @@ class _Softmax:
         logits = (inputs @ self.weight.t()).float()
         if self.bias is not None:
             logits = logits + self.bias
-        if self.vocabulary.real >= len(self.rows):
-            return logits
-        return torch.where(self.rows < self.vocabulary.real, logits, float("-inf"))
+        return self.vocabulary.hide_padding(logits)

@@ -178,7 +178,7 @@ class Stepper:
             self.ending.backward(loss)
             losses.append(loss.detach())
             del loss  # or a graph that ends here would have a result that nobody asks for
-            made = [losses[-1], *self.weights.sums().values()]
+            made = [losses[-1], *self.weights.sums().values(), *self.replicas.under_way()]
             self.backend.boundary(graph_name(index, last + 1), inputs_of(micro_batch), made)
         of_rows = self.replicas.finish(self.weights.sums())
         check()
@@ -189,8 +189,10 @@ class Stepper:
 
     def publish(self) -> None:
         """Give the model, on every rank, what the masters of all ranks hold."""
-        self.weights.publish()
-        self.replicas.gather()
+        if self.shares.group.size == 1:
+            self.weights.publish()
+        else:
+            self.replicas.gather(self.weights.masters)
 
     def of_all(self, parts: list[float]) -> float:
         """Sum the shares of the loss, those of this rank first; not finite when one is not."""
