@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """How decoders show bytes that are no character, or not yet."""
+MOST_UNFINISHED = 3
+"""Bytes of a character that can be there without the last one; some decoders show each."""
 CONTEXT_TOKENS = 6
 """How many tokens before the new ones they are decoded with: some decoders treat the first one otherwise."""
-LONGEST_CHARACTER = 4
-"""Bytes, and so tokens at most, of a character of UTF-8."""
+WINDOW_TOKENS = 24
+"""How many are decoded again for each new one at most, where characters are whole now and then."""
 
 
 class TextStream:
@@ -21,7 +23,8 @@ class TextStream:
         """`prompt` are the ids that come before; the text ends before the first of `stops` that it holds."""
         self._decode = decode
         self._ids = list(prompt[-CONTEXT_TOKENS:])
-        self._shown, self._read = 0, len(self._ids)
+        self._given = len(decode(self._ids))
+        """How many characters of these tokens' text were given out, or are the prompt's."""
         self._stops = stops
         self._held = ""
         """What may be the beginning of a stop text."""
@@ -38,7 +41,7 @@ class TextStream:
 
     def finish(self) -> str:
         """What was held back. Bytes at the end that are no whole character are left out."""
-        rest = "" if self.stopped else self._held + self._tail().rstrip(UNFINISHED)
+        rest = "" if self.stopped else self._held + self._fresh().rstrip(UNFINISHED)
         self._held = ""
         for stop in self._stops:
             place = rest.find(stop)
@@ -47,18 +50,20 @@ class TextStream:
         self.text += rest
         return rest
 
-    def _tail(self) -> str:
-        before = self._decode(self._ids[self._shown : self._read])
-        return self._decode(self._ids[self._shown :])[len(before) :]
+    def _fresh(self) -> str:
+        """Text of the tokens that was not given out yet."""
+        return self._decode(self._ids)[self._given :]
 
     def _decoded(self) -> str:
-        """Text of the tokens that were not read yet, once their last character is whole, or never will be."""
-        tail = self._tail()
-        waiting = len(self._ids) - self._read
-        if not tail or (tail.endswith(UNFINISHED) and waiting < LONGEST_CHARACTER):
-            return ""
-        self._shown, self._read = self._read, len(self._ids)
-        return tail
+        """The same without what may be the beginning of a character; it is given out with this."""
+        fresh = self._fresh()
+        unfinished = min(len(fresh) - len(fresh.rstrip(UNFINISHED)), MOST_UNFINISHED)
+        whole = fresh[: len(fresh) - unfinished]
+        self._given += len(whole)
+        if not unfinished and len(self._ids) > WINDOW_TOKENS:
+            self._ids = self._ids[-CONTEXT_TOKENS:]
+            self._given = len(self._decode(self._ids))
+        return whole
 
     def _certain(self, fresh: str) -> str:
         """Without a stop text and all behind it, and without what may yet become one."""

@@ -34,7 +34,7 @@ class Shown:
 
     def __enter__(self) -> Shown:
         if self._chat and self._request.chat is None:
-            self._say("the prompt is a message, by the tokenizer's chat template (--no-chat: a text)")
+            self.note("the prompt is a message, by the tokenizer's chat template (--no-chat: a text)")
         return self
 
     def __exit__(
@@ -43,7 +43,7 @@ class Shown:
         if kind is None or issubclass(kind, KeyboardInterrupt):
             if kind is not None and self._streams:
                 self._interrupted()
-            self._say(self._pace.line())
+            self.note(self._pace.line())
 
     def begin(self, first: int, prompts: Sequence[Sequence[int]]) -> None:
         """A batch of prompts begins, of which `first` is the number of the first."""
@@ -111,7 +111,8 @@ class Shown:
             sys.stdout.write(text)
             sys.stdout.flush()
 
-    def _say(self, line: str) -> None:
+    def note(self, line: str) -> None:
+        """Say something on standard error, if there is anything to say."""
         if self._leads and line:
             print(line, file=sys.stderr, flush=True)
 

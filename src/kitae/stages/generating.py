@@ -118,6 +118,7 @@ def _serve(opening: Opening, request: Request, mesh: Mesh | None) -> None:
     prompts = [_ids_of(model, request, text) for text in request.prompts]
     wish = _wish_of(request, model.eos_ids, known_ids(model))
     shown = Shown(request, model, leads=mesh.leads)
+    shown.note(_unknown(model.words, prompts))
     with StopSignals(mesh.control) if mesh.control.size > 1 else _Unwatched() as stops, shown:
         for first in range(0, len(prompts), request.batch_size):
             some = prompts[first : first + request.batch_size]
@@ -140,6 +141,16 @@ class _Unwatched:
 
     def check(self) -> None:
         """Nobody else has to know."""
+
+
+def _unknown(words: Words, prompts: Sequence[Sequence[int]]) -> str:
+    """What is said of characters that the tokenizer has no token for."""
+    token = getattr(words.tokenizer.backend.model, "unk_token", None)
+    number = None if token is None else words.tokenizer.backend.token_to_id(token)
+    count = sum(one == number for ids in prompts for one in ids)
+    return (
+        f"{count} tokens of the prompts are {token}: the tokenizer lacks their text" if count else ""
+    )
 
 
 def known_ids(model: TextModel) -> Any:

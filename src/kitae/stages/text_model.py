@@ -13,9 +13,11 @@ from kitae.errors import DataError, RecipeError
 if TYPE_CHECKING:
     import torch
 
+    from kitae.checkpoint.model_folder import ModelFolder
     from kitae.checkpoint.opened import Opened
     from kitae.data.tokenizer import TextTokenizer
     from kitae.generate.network import Network
+    from kitae.generate.weights import Keeping
     from kitae.parallel.mesh import Mesh
 
 Dtype = Literal["auto", "fp32", "bf16"]
@@ -90,29 +92,32 @@ def open_text_model(opening: Opening, mesh: Mesh | None = None) -> TextModel:
     """
     from kitae.backend.table import select
     from kitae.checkpoint.reading import reading
-    from kitae.generate.network import Network
-    from kitae.generate.weights import Keeping, read_weights
-    from kitae.parallel.mesh import Mesh
-    from kitae.parallel.region import region_of
+    from kitae.generate.weights import Keeping
 
-    backend, group = select(), (mesh or Mesh()).tensor
+    backend = select()
     with reading(opening.path):
         opened = opening.weights()
         model = opened.model()
-        config = model.decoder_config
         words = _words(opening, opened)
         dtype = _dtype(opening.dtype, backend.default_precision)
-        keeping = Keeping(dtype, backend.device, opening.quantize)
-        layouts = _layouts(config, model.tied, group.size, group.rank)
-        weights = read_weights(model.source, layouts, keeping, group)
-    network = Network(config, weights, tied=model.tied, dtype=dtype, region=region_of(group, False))
-    return TextModel(network, words, _eos_ids(config, model.generation_config), opened.title)
+        network = open_network(model, Keeping(dtype, backend.device, opening.quantize), mesh)
+    eos_ids = _eos_ids(network.config, model.generation_config)
+    return TextModel(network, words, eos_ids, opened.title)
 
 
-def _layouts(config: Any, tied: bool, size: int, rank: int) -> list[Any]:
+def open_network(model: ModelFolder, keeping: Keeping, mesh: Mesh | None = None) -> Network:
+    """A decoder, or a rank's part of one, with its weights; only those are read."""
+    from kitae.generate.network import Network
+    from kitae.generate.weights import read_weights
     from kitae.model.layouts import decoder_layouts
+    from kitae.parallel.mesh import Mesh
+    from kitae.parallel.region import region_of
 
-    return decoder_layouts(config, tied)(size, rank)
+    config, group = model.decoder_config, (mesh or Mesh()).tensor
+    layouts = decoder_layouts(config, model.tied)(group.size, group.rank)
+    weights = read_weights(model.source, layouts, keeping, group)
+    region = region_of(group, False)
+    return Network(config, weights, tied=model.tied, dtype=keeping.dtype, region=region)
 
 
 def _dtype(wanted: Dtype, usual: Literal["fp32", "bf16"]) -> torch.dtype:
