@@ -16,7 +16,7 @@ from kitae.plan.efficiency import STACKS, Efficiency, stack_of
 from kitae.plan.published import Row, published_rows
 
 FITTED = {
-    "xla-decoder": ("products", "link", "traffic"),
+    "xla-decoder": ("products", "link"),
     "xla-encoder": ("products", "traffic", "host_s"),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from kitae.plan.phases import one_save_s
 from kitae.plan.published import published_rows
-from kitae.plan.scaling import Frame, as_json, communication_wins, curve, nodes_between, work_on
+from kitae.plan.scaling import Frame, as_json, communication_wins, curve, nodes_between, remarks, work_on
 from kitae.plan.step_time import step_time
 from kitae.recipe.base import Duration
 
@@ -51,12 +51,25 @@ def test_strong_scaling_ends_with_the_rows_and_efficiency_falls():
     assert values[-1] < 0.6
     shares = [one.communication for one in points]
     assert shares == sorted(shares)
-    wins = communication_wins(frame(), [1, 4096])
+
+
+def test_where_communication_wins():
+    """Cut over 32 processes it does from the start; over 16, with enough copies."""
+    assert communication_wins(frame(), [1, 64]) == 1
+    half = frame(replace(EIGHT, work=replace(EIGHT.work, tensor_parallel=16)))
+    counts = nodes_between(1, 256)
+    wins = communication_wins(half, counts)
     assert wins is not None
-    assert 128 < wins <= 256
-    before = next(n for n in range(wins - 1, 0, -1) if work_on(frame(), n) is not None)
-    time = step_time(work_on(frame(), before), replace(EIGHT.machine, nodes=before))
-    assert time.communication <= time.seconds / 2
+    assert 1 < wins <= 256
+    shares = {}
+    for nodes in (wins // 2, wins):
+        time = step_time(work_on(half, nodes), replace(EIGHT.machine, nodes=nodes))
+        shares[nodes] = time.communication / time.seconds
+    assert shares[wins // 2] <= 0.5 < shares[wins]
+    told = list(remarks(half, curve(half, counts), counts))
+    assert f"from {wins} nodes on, communication takes more than half of an update" in told
+    start = " ".join(remarks(frame(), curve(frame(), [1, 64]), [1, 64]))
+    assert "most of it of tensor parallelism, takes 57% of an update from the start" in start
 
 
 def test_weak_scaling_keeps_the_work_of_a_node():

@@ -21,7 +21,7 @@ class Efficiency:
     """Bus bandwidth of collectives inside an instance, as a multiple of the chip's published one."""
     traffic: float
     """How often weights, gradient sums, the optimizer's state and attention that is written out go through
-    memory, as a multiple of the least; below 1 where products hide some of it."""
+    memory, as a multiple of the least."""
     host_s: float
     """Seconds of the host between two updates, in which the device waits: losses go out, rows come in."""
     spread: float
@@ -33,9 +33,9 @@ class Efficiency:
 HOST_S = 0.049
 """Fitted to encoders, whose updates can be as short as this; nothing to a decoder's of many seconds."""
 STACKS: dict[str, Efficiency] = {
-    "xla-decoder": Efficiency(0.432, 1.74, 0.694, HOST_S, 0.2, "fitted to 9 published rows of trn1.32xlarge"),
+    "xla-decoder": Efficiency(0.608, 1.18, 1.0, HOST_S, 0.2, "fitted to 9 published rows of trn1.32xlarge"),
     "xla-encoder": Efficiency(0.622, 1.0, 3.44, HOST_S, 0.15, "fitted to 10 published rows of Trn1"),
-    "neuron": Efficiency(0.432, 1.0, 2.0, HOST_S, 0.6, "no published row: Trainium1's, more or less"),
+    "neuron": Efficiency(0.608, 1.18, 1.0, HOST_S, 0.6, "no published row: Trainium1's, more or less"),
     "cuda": Efficiency(0.45, 1.0, 1.0, 0.0, 0.35, "the field's usual share of the peak, not fitted"),
     "cpu": Efficiency(0.6, 1.0, 1.0, 0.0, 0.5, "a product measured now, not a training"),
 }

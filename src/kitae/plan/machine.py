@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
 import psutil
@@ -12,6 +14,18 @@ import psutil
 from kitae.catalog import Instance
 
 LOCAL = "this machine"
+
+
+class Measured(Protocol):
+    """Knows a machine by what was measured there."""
+
+    def step_time(self, work: Any, machine: Machine) -> Any:
+        """`StepTime` of a `Work`."""
+        ...
+
+    def assumptions(self, work: Any) -> Iterator[str]:
+        """What that rests on, a line each."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,8 @@ class Machine:
     floor_s: float
     """Of an empty collective."""
     instance: Instance | None = None
+    local: Measured | None = None
+    """What was measured of it and learned from trainings on it; None where nothing was."""
 
 
 def rented(instance: Instance, nodes: int) -> Machine:
@@ -61,10 +77,10 @@ def rented(instance: Instance, nodes: int) -> Machine:
     )
 
 
-def here(processes: int) -> Machine:
+def here(processes: int, *, measure: bool = True) -> Machine:
     """Plan for this machine: processes share cores and memory; what products reach is measured, shortly."""
     total = psutil.virtual_memory().total
-    peak = product_flops() / processes
+    peak = product_flops() / processes if measure else 0.0
     return Machine(
         name=LOCAL,
         nodes=1,

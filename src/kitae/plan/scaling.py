@@ -151,14 +151,7 @@ def remarks(frame: Frame, points: Sequence[Point], counts: Sequence[int]) -> Ite
         f"{kind} scaling from {first.nodes} to {last.nodes} nodes ({last.work.world:,} processes): "
         f"efficiency {last.efficiency:.0%}"
     )
-    wins = communication_wins(frame, counts)
-    if wins is not None:
-        yield f"from {wins} nodes on, communication takes more than half of an update"
-    else:
-        yield (
-            f"communication stays below half of an update; on {last.nodes} nodes it is "
-            f"{last.communication:.0%}"
-        )
+    yield _communicating(communication_wins(frame, counts), first, last)
     missing = [nodes for nodes in counts if nodes > last.nodes]
     if missing and not frame.weak:
         yield (
@@ -178,6 +171,17 @@ def remarks(frame: Frame, points: Sequence[Point], counts: Sequence[int]) -> Ite
         "nodes are taken alike: BERT on 16 of them kept 94 % in the vendor's weak scaling, 87 % in an older "
         "release; the slowest one is not in these numbers"
     )
+
+
+def _communicating(wins: int | None, first: Point, last: Point) -> str:
+    """From where on communication wins."""
+    if wins is None:
+        share = f"{last.communication:.0%} on {last.nodes} nodes"
+        return f"communication stays below half of an update; it is {share}"
+    if wins > first.nodes:
+        return f"from {wins} nodes on, communication takes more than half of an update"
+    most = "of tensor parallelism" if first.time.tensor_parallel > first.time.copies else "between copies"
+    return f"communication, most of it {most}, takes {first.communication:.0%} of an update from the start"
 
 
 def as_json(frame: Frame, points: Sequence[Point], counts: Sequence[int]) -> dict[str, Any]:

@@ -26,10 +26,14 @@ from kitae.plan.work import FP32, Work, layouts_of
 
 OVERLAPPED = {"cuda": 0.9, "cpu": 0.0, "xla": 0.0, "neuron": 0.5}
 """Share of the exchange between copies that the last backward pass hides, by backend."""
-SCORE_PASSES = {"cuda": 0, "cpu": 0, "xla": 20, "neuron": 20}
-"""By backend, reads and writes of an attention probability where dropout has attention in several kernels.
+SCORE_PASSES = {"fused": 0, "written": 14, "dropped": 20}
+"""Reads and writes of an attention probability through memory, by the kind of attention.
 
-Forward: scores, mask, maximum, exponentials, sum, quotient, dropout; backward: of those that have one."""
+In one kernel, none. Else 4 forward (scores, softmax in and out, product), 3 again in the backward pass, which
+keeps none, and 7 there; dropout has 3 more each way, nothing again, and some for what it draws.
+"""
+WRITES_DROPPED = ("xla", "neuron")
+"""Backends on which dropout keeps attention from being one kernel."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class StepTime:
     weights: float
     """Weights and gradient sums through memory."""
     dropout: float
-    """Attention's probabilities through memory, where dropout has them written out."""
+    """Attention's probabilities through memory, where dropout, mostly, has them written out."""
     tensor_parallel: float
     """Collectives of every layer."""
     copies: float
@@ -73,6 +77,9 @@ class StepTime:
 
 def step_time(work: Work, machine: Machine, efficiency: Efficiency | None = None) -> StepTime:
     """What an update takes; with another efficiency than the stack's."""
+    if machine.local is not None and efficiency is None:
+        found: StepTime = machine.local.step_time(work, machine)
+        return found
     reached = efficiency or efficiency_of(work)
     count, stages = work.micro_batches, work.pipeline
     flops = flops_by_kind(work)
@@ -94,6 +101,12 @@ def step_time(work: Work, machine: Machine, efficiency: Efficiency | None = None
         host=reached.host_s,
         spread=reached.spread,
     )
+
+
+def collectives(work: Work, machine: Machine) -> tuple[float, float]:
+    """Seconds of those of tensor parallelism and of those between copies, none of it hidden."""
+    reached = efficiency_of(work)
+    return _tensor_parallel(work, machine, reached), _copies(work, machine, reached)
 
 
 def flops_by_kind(work: Work) -> dict[str, float]:
@@ -140,10 +153,15 @@ def _weight_bytes(work: Work) -> float:
 
 def _score_bytes(work: Work) -> float:
     """Of the attention probabilities of a micro-batch, each time they go through memory."""
-    if not work.attention_dropout:
-        return 0
-    numbers = work.config.num_layers * work.rows * work.heads * work.length**2
-    return numbers * work.hidden_bytes * SCORE_PASSES[work.backend]
+    layers = work.config.num_layers / work.pipeline
+    numbers = layers * work.rows * work.heads * work.length**2
+    return numbers * work.hidden_bytes * SCORE_PASSES[_attention_kind(work)]
+
+
+def _attention_kind(work: Work) -> str:
+    if work.attention_dropout and work.backend in WRITES_DROPPED:
+        return "dropped"
+    return "fused" if work.fused_attention else "written"
 
 
 def _optimizer_bytes(work: Work) -> float:

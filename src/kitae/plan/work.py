@@ -60,6 +60,8 @@ class Work:
     backend: str
     pipeline: int = 1
     """Stages that layers are cut into; kitae has one, published rows of others have more."""
+    fused_attention: bool = True
+    """Whether attention without dropout is one kernel; some published rows of others had none."""
     sum_bytes: int = FP32
     """Of a gradient's sum and of the optimizer's moments; some published rows of others had them in bf16."""
 
