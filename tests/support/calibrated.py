@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kitae.plan.calibration import Calibration, ProductSpeed, Speeds
+from kitae.plan.history import Entry
 from kitae.plan.identity import Identity
 
 MACHINE = Identity("a processor", 4, 4, 16, "2.13.0")
@@ -29,3 +30,21 @@ FOUND = Calibration(
     disk_read_bytes_per_s=1e10,
     hash_bytes_per_s=1.8e9,
 )
+
+ENTRY = Entry(
+    time="2026-11-30T22:30:00+00:00",
+    run="/runs/one",
+    attempt=1,
+    phase=None,
+    machine=MACHINE.key,
+    family="decoder",
+    precision="fp32",
+    ranks=1,
+    threads=4,
+    steps=20,
+    counts={"product.flop": 1e12, "product.call": 1e4},
+    predicted={"step_s": 1.0, "memory_bytes": 1e9},
+    actual={"step_s": 1.32, "memory_bytes": 1.1e9},
+    load=1.0,
+)
+"""A training whose updates are 1 s of products and 0.1 s of calls, and took 1.2 times as long."""

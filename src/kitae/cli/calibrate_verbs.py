@@ -32,11 +32,13 @@ def calibrate(
 
 def _kept() -> Calibration:
     from kitae.errors import KitaeError
-    from kitae.plan.calibration import load
+    from kitae.plan.calibration import load, path_of
+    from kitae.plan.identity import identity
 
     found = load()
     if found is None:
-        raise KitaeError("this machine, with this torch, was not calibrated yet; run kitae calibrate")
+        where = path_of(identity())
+        raise KitaeError(f"{where}: no calibration of this machine with this torch; run kitae calibrate")
     return found
 
 

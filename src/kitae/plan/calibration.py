@@ -9,7 +9,6 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from kitae.errors import KitaeError
 from kitae.plan.identity import Identity, identity
 from kitae.storage.files import replace_file
 from kitae.storage.state import state_folder
@@ -112,10 +111,8 @@ def load(machine: Identity | None = None) -> Calibration | None:
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return _parsed(values) if values.pop("format", None) == FORMAT else None
-    except FileNotFoundError:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise KitaeError(f"{path} cannot be read ({error}); run kitae calibrate again") from error
 
 
 def _parsed(values: dict[str, Any]) -> Calibration:

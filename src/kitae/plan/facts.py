@@ -26,14 +26,7 @@ from kitae.plan.verdict import Verdict
 def assumptions(found: Estimate) -> Iterator[str]:
     """What the numbers rest on, a line each."""
     work, machine = found.phases[0].work, found.machine
-    reached = efficiency_of(work)
-    peak = f"{machine.peak[found.peak_dtype] / 1e12:.3g} TFLOP/s ({found.peak_dtype} peak of a process)"
-    yield (
-        f"products reach {reached.products:.0%} of {peak}: {reached.basis}; the interval is a factor of "
-        f"{1 + reached.spread:g} either way"
-    )
-    if work.backend == "cpu":
-        yield "bf16 on a CPU is taken to be three times as slow as fp32"
+    yield from _speed(found) if machine.local is None else machine.local.assumptions(work)
     yield "activations: closed form, within a tenth on CPUs; compiled programs may hold more or less"
     if machine.instance is not None:
         compile_min = COMPILE_S[work.backend] / 60
@@ -49,6 +42,19 @@ def assumptions(found: Estimate) -> Iterator[str]:
                 f"the cluster is made in {CREATE_S / 60:g} min and taken down in {TEARDOWN_S / 60:g} min, "
                 "without nodes"
             )
+
+
+def _speed(found: Estimate) -> Iterator[str]:
+    """Of products, where nothing was measured but them."""
+    work, peak = found.phases[0].work, found.machine.peak[found.peak_dtype]
+    reached = efficiency_of(work)
+    yield (
+        f"products reach {reached.products:.0%} of {peak / 1e12:.3g} TFLOP/s ({found.peak_dtype} peak of a "
+        f"process): {reached.basis}; the interval is a factor of {1 + reached.spread:g} either way"
+    )
+    if work.backend == "cpu":
+        yield "bf16 on a CPU is taken to be three times as slow as fp32"
+        yield "this machine is not calibrated with this torch: kitae calibrate makes the interval narrower"
 
 
 def _prepared(found: Estimate) -> str:

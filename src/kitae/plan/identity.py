@@ -24,7 +24,7 @@ class Identity:
     cores: int
     """That a process may use."""
     threads: int
-    """Of a training in one process."""
+    """Of the processor, hyper-threads counted, that a process may use."""
     memory_gib: int
     torch: str
 
@@ -41,11 +41,10 @@ def identity() -> Identity:
         torch = version("torch").partition("+")[0]
     except PackageNotFoundError:
         torch = "none"
-    cores = usable_cores()
     return Identity(
         processor=_processor(),
-        cores=cores,
-        threads=threads_alone(),
+        cores=usable_cores(),
+        threads=_usable_threads(),
         memory_gib=round(psutil.virtual_memory().total / 2**30),
         torch=torch,
     )
@@ -53,8 +52,11 @@ def identity() -> Identity:
 
 def usable_cores() -> int:
     """Cores that this process may use, hyper-threads not counted."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, psutil.cpu_count(logical=False) or usable)
+    return min(_usable_threads(), psutil.cpu_count(logical=False) or _usable_threads())
+
+
+def _usable_threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_alone() -> int:

@@ -14,7 +14,8 @@ from kitae.catalog import Instance, instance
 from kitae.errors import KitaeError, RecipeError
 from kitae.model.tables import parse_config
 from kitae.plan.estimate import Estimate, estimate
-from kitae.plan.machine import Machine, here, rented
+from kitae.plan.local import local_machine
+from kitae.plan.machine import Machine, rented
 from kitae.plan.money import Rent
 from kitae.plan.phases import Stretch
 from kitae.plan.work import work_of
@@ -285,7 +286,7 @@ def machine_of(job: Job, rented_as: Instance | None) -> Machine:
     """The nodes that a resolved recipe asks for."""
     processes = world_size(job.recipe)
     if rented_as is None:
-        return here(processes)
+        return local_machine(processes)
     nodes = -(-processes // rented_as.devices)
     if nodes > 1 and not rented_as.efa:
         raise RecipeError(

@@ -129,8 +129,19 @@ def _plan(job: Job, start: Start) -> tuple[dict[str, Any], Estimate | None]:
     elif estimate is not None:
         job.report(f"plan: {estimate.sentence}")
     found = {**found, "estimate": None if estimate is None else as_json(estimate)}
-    write_json(job.run.path / "plan.json", found)
+    write_json(job.run.path / "plan.json", {**found, "experience": _experience(estimate)})
     return found, estimate
+
+
+def _experience(estimate: Estimate | None) -> list[dict[str, Any]]:
+    """What later plans learn from, once it is known how the training went; by phase."""
+    from kitae.plan.local import experience
+
+    if estimate is None:
+        return []
+    return [
+        {"phase": one.name, "fields": experience(one.work, estimate.machine)} for one in estimate.phases
+    ]
 
 
 def _estimate(job: Job, start: Start) -> Estimate | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kitae.errors import RecipeError, StorageError
 from kitae.recipe.resolve import dump_resolved
 from kitae.recipe.schema import Recipe, global_batch_size
+from kitae.stages.accuracy import keep_accuracy
 from kitae.stages.files import key_of, read_json
 from kitae.stages.importing import import_key
 from kitae.stages.job import LEARNING, Job, Report, keep_tokenizer, learning
@@ -58,6 +60,7 @@ def train_model(job: Job, key: str) -> dict[str, Any]:
     keep_tokenizer(job)
     if job.run.metrics.is_file():
         job.report(f"train: going on in {job.run.path}")
+    began = time.time()
     try:
         alone = world_size(job.recipe) == 1 and job.machines is None
         return (_train_here if alone else _train_in_ranks)(job, key)
@@ -65,6 +68,8 @@ def train_model(job: Job, key: str) -> dict[str, Any]:
         raise StorageError(
             f"{error}; checkpoints saved before are kept: make room and run the same command again"
         ) from error
+    finally:
+        keep_accuracy(job, began)
 
 
 def _train_here(job: Job, key: str) -> dict[str, Any]:
@@ -152,10 +157,10 @@ def train_rank(run_folder: str, key: str, mesh: Mesh) -> None:
 def store_of(job: Job, control: Group | None = None) -> CheckpointStore:
     """The run's checkpoints; those of several ranks, which save together, with their group."""
     from kitae.backend.group import ALONE
-    from kitae.checkpoint.store import CheckpointStore
+    from kitae.stages.timed_store import TimedStore
 
     config = job.recipe.checkpoint
-    return CheckpointStore(
+    return TimedStore(
         job.run.checkpoints,
         keep=config.keep,
         keep_best=config.keep_best,
