@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     group.command("init")(init)
     group.command("check")(check)
     group.command("engine")(engine)
+    group.command("policy")(policy)
     app.add_typer(group, name="cluster")
 
 
@@ -52,6 +53,31 @@ def check(file: FileArgument, changes: SetOption = []) -> None:  # noqa: B006 - 
         print(line, file=sys.stderr)
     for line in report.lines:
         print(line)
+
+
+def policy(
+    file: FileArgument,
+    changes: SetOption = [],  # noqa: B006 - typer reads the default
+    account: Annotated[str, typer.Option(help="Number of the account; * leaves it open.")] = "*",
+    write: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write policy-1.json and so on there.")
+    ] = None,
+) -> None:
+    """Print the permissions that this cluster needs, as policies of IAM, and no others."""
+    import json
+
+    from kitae.cluster.load import load_cluster
+    from kitae.cluster.policy import Scope, policies
+    from kitae.storage.files import replace_file
+
+    found = policies(Scope.of(load_cluster(file, changes).file, account))
+    if write is None:
+        print(json.dumps(found, indent=2))
+        return
+    for number, one in enumerate(found, 1):
+        path = write / f"policy-{number}.json"
+        replace_file(path, json.dumps(one, indent=2).encode())
+        print(f"{path} is written")
 
 
 def engine() -> None:

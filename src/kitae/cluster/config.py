@@ -42,6 +42,8 @@ class Site:
     """Security groups that let ssh in to the head node."""
     scripts: str = "bootstrap/unpublished"
     """Folder of kitae's scripts in the bucket."""
+    wheel: str = ""
+    """Address of kitae itself, `s3://...`."""
 
 
 PLACEHOLDER = Site(
@@ -153,9 +155,11 @@ def _disk(size_gb: int) -> dict[str, Any]:
 
 def _actions(file: ClusterFile, site: Site, node: str, sdks: list[str]) -> dict[str, Any]:
     """The script of kitae with the versions to install, then the file's own."""
-    versions = [word for sdk in sdks for word in (f"sdk={sdk}", *_pins(sdk))]
-    extra = [f"pip={file.bootstrap.python}"] if file.bootstrap.python is not None and node == "head" else []
-    own = {"Script": f"s3://{site.bucket}/{site.scripts}/{node}.sh", "Args": [*versions, *extra]}
+    head = node == "head"
+    extra = [f"pip={file.bootstrap.python}"] if file.bootstrap.python is not None and head else []
+    words = [word for sdk in sdks for word in (f"sdk={sdk}", *_pins(sdk), *extra)] or extra
+    wheel = [f"wheel={site.wheel}"] if site.wheel and head else []
+    own = {"Script": f"s3://{site.bucket}/{site.scripts}/{node}.sh", "Args": [*wheel, *words]}
     others = file.bootstrap.head if node == "head" else file.bootstrap.nodes
     return {"OnNodeConfigured": {"Sequence": [own, *({"Script": script} for script in others)]}}
 

@@ -1,0 +1,134 @@
+"""CloudFormation stacks: made or left as they are, waited for, deleted until they are gone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kitae.cluster.aws import Account, error_code, is_client_error, plainly
+from kitae.errors import ClusterError
+
+PATIENCE_S = 3600.0
+_PAUSE_S = 5.0
+_MISSING = "ValidationError"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack as AWS describes it."""
+
+    name: str
+    status: str
+    outputs: Mapping[str, str]
+    reason: str = ""
+
+
+def find_stack(account: Account, name: str) -> Stack | None:
+    """The stack of that name; None where there is none, or none any more."""
+    from botocore.exceptions import ClientError
+
+    with plainly(f"looking for the stack {name}"):
+        try:
+            found = account.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
+        except ClientError as error:
+            if error_code(error) == _MISSING:
+                return None
+            raise
+    if found["StackStatus"] == "DELETE_COMPLETE":
+        return None
+    outputs = {one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", [])}
+    return Stack(name, found["StackStatus"], outputs, found.get("StackStatusReason", ""))
+
+
+def make_stack(
+    account: Account,
+    name: str,
+    template: Mapping[str, Any],
+    tags: Mapping[str, str],
+    say: Say,
+    parameters: Mapping[str, str] | None = None,
+) -> Stack:
+    """Make a stack and wait until it stands; one that stands already is taken as it is.
+
+    Raises `ClusterError` with the first thing that failed in it.
+    """
+    found = find_stack(account, name)
+    if found is not None and found.status in (
+        "ROLLBACK_COMPLETE",
+        "ROLLBACK_FAILED",
+        "CREATE_FAILED",
+        "DELETE_FAILED",
+    ):
+        say(f"{name}: what an earlier attempt left ({found.status}) is deleted first")
+        delete_stack(account, name, say)
+        found = None
+    if found is None:
+        say(f"{name}: is made")
+        with plainly(f"making the stack {name}"):
+            account.client("cloudformation").create_stack(
+                StackName=name,
+                TemplateBody=json.dumps(template),
+                Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in (parameters or {}).items()],
+                Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+                Capabilities=["CAPABILITY_NAMED_IAM"],
+            )
+    made = _wait(account, name, lambda stack: stack is not None and not stack.status.endswith("_IN_PROGRESS"))
+    assert made is not None
+    if made.status not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
+        raise ClusterError(
+            f"the stack {name} could not be made: {first_failure(account, name) or made.reason}"
+        )
+    return made
+
+
+def delete_stack(account: Account, name: str, say: Say, attempts: int = 3) -> None:
+    """Delete a stack until it is gone. Raises `ClusterError` with what refuses to go."""
+    for attempt in range(1, attempts + 1):
+        if find_stack(account, name) is None:
+            return
+        say(
+            f"{name}: is deleted"
+            if attempt == 1
+            else f"{name}: is deleted again, attempt {attempt} of {attempts}"
+        )
+        try:
+            with plainly(f"deleting the stack {name}"):
+                account.client("cloudformation").delete_stack(StackName=name)
+        except ClusterError as error:
+            if attempt == attempts or not is_client_error(error.__cause__):
+                raise
+            continue
+        left = _wait(account, name, lambda stack: stack is None or stack.status == "DELETE_FAILED")
+        if left is None:
+            return
+    raise ClusterError(
+        f"the stack {name} does not go: {first_failure(account, name) or 'no reason is given'}"
+    )
+
+
+def first_failure(account: Account, name: str) -> str:
+    """The first real error of a stack's last change; not that others were cancelled because of it."""
+    events = account.pages("cloudformation", "describe_stack_events", "StackEvents", StackName=name)
+    for event in reversed(events):
+        reason = event.get("ResourceStatusReason", "")
+        if event["ResourceStatus"].endswith("_FAILED") and "cancelled" not in reason.lower():
+            return f"{event['LogicalResourceId']} ({event['ResourceType']}): {reason}"
+    return ""
+
+
+def _wait(account: Account, name: str, done: Callable[[Stack | None], bool]) -> Stack | None:
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        found = find_stack(account, name)
+        if done(found):
+            return found
+        if time.monotonic() > end:
+            raise ClusterError(
+                f"the stack {name} has been {found.status if found else 'missing'} for {PATIENCE_S / 60:.0f} "
+                "minutes; look at its events, and run the same command again"
+            )
+        time.sleep(_PAUSE_S)

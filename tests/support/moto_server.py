@@ -1,0 +1,178 @@
+"""moto's server at the loopback address, with what its CloudFormation lacks, and a record of all calls.
+
+Run as a program it serves; imported, it starts that program and talks to it. moto makes all parts of a
+network by CloudFormation, but deletes only some; it has schedules, but not by CloudFormation. That much is
+added.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ACCOUNT = "123456789012"
+REGION = "us-west-2"
+_IMAGE = {
+    "name": "aws-parallelcluster-3.16.1-ubuntu-2204-lts-hvm-x86_64-202601010000",
+    "ami_id": "ami-0123456789abcdef0",
+    "description": "an image of ParallelCluster",
+    "owner_id": "247102896272",
+    "public": True,
+    "virtualization_type": "hvm",
+    "architecture": "x86_64",
+    "state": "available",
+    "platform": None,
+    "image_type": "machine",
+    "hypervisor": "xen",
+    "root_device_name": "/dev/sda1",
+    "root_device_type": "ebs",
+    "sriov": "simple",
+    "creation_date": "2026-01-01T00:00:00.000Z",
+}
+
+
+@dataclass(frozen=True)
+class Moto:
+    """A server that is up."""
+
+    url: str
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables with which every client of AWS talks to it, and to nothing else."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_SESSION_TOKEN": "",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_MAX_ATTEMPTS": "1",
+        }
+
+    def reset(self) -> None:
+        """An empty account, and an empty record."""
+        self._post("/moto-api/reset")
+        self._post("/kitae/forget")
+
+    def run_state_machines(self) -> None:
+        """From now on, state machines that are made by the API really run."""
+        self._post("/moto-api/config", {"stepfunctions": {"execute_state_machine": True}})
+
+    def refuse(self, action: str, times: int) -> None:
+        """Answer the next calls of an action, such as `cloudformation:DeleteStack`, with an error."""
+        self._post("/kitae/refuse", {"action": action, "times": times})
+
+    def calls(self) -> list[str]:
+        """Actions so far, in order, such as `ec2:RunInstances`."""
+        with urllib.request.urlopen(f"{self.url}/kitae/calls") as answer:
+            found: list[str] = json.load(answer)
+        return found
+
+    def _post(self, path: str, body: Any = None) -> None:
+        request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), method="POST")
+        urllib.request.urlopen(request).close()
+
+
+@contextmanager
+def moto_server(folder: Path) -> Iterator[Moto]:
+    """A server in a process of its own."""
+    images = folder / "images.json"
+    images.write_text(json.dumps([_IMAGE]))
+    environment = {**os.environ, "MOTO_AMIS_PATH": str(images), "MOTO_EC2_LOAD_DEFAULT_AMIS": "true"}
+    with (folder / "moto.log").open("w") as log:
+        server = subprocess.Popen(
+            [sys.executable, __file__], stdout=subprocess.PIPE, stderr=log, env=environment, text=True
+        )
+        try:
+            assert server.stdout is not None
+            port = server.stdout.readline().strip()
+            assert port, (folder / "moto.log").read_text()
+            yield Moto(f"http://127.0.0.1:{port}")
+        finally:
+            server.terminate()
+            server.wait()
+
+
+class _Record:
+    """A layer of the server that notes which action each request asks for."""
+
+    def __init__(self, below: Any) -> None:
+        self.below = below
+        self.calls: list[str] = []
+        self.refused: dict[str, int] = {}
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Any:
+        path = environ.get("PATH_INFO", "")
+        if path.startswith("/kitae/"):
+            return self._own(path, environ, start)
+        if path.startswith("/moto-api"):
+            return self.below(environ, start)
+        action = _action(environ)
+        self.calls.append(action)
+        if self.refused.get(action, 0):
+            self.refused[action] -= 1
+            start("403 Forbidden", [("Content-Type", "text/xml")])
+            return [
+                b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>refused</Message></Error><RequestId>1</RequestId></ErrorResponse>"
+            ]
+        return self.below(environ, start)
+
+    def _own(self, path: str, environ: dict[str, Any], start: Any) -> list[bytes]:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        if path.endswith("/forget"):
+            self.calls.clear()
+            self.refused.clear()
+        if path.endswith("/refuse"):
+            order = json.loads(body)
+            self.refused[order["action"]] = order["times"]
+        start("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps(self.calls).encode()]
+
+
+def _action(environ: dict[str, Any]) -> str:
+    """Service and operation, as a policy names them."""
+    scope = re.search(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/", environ.get("HTTP_AUTHORIZATION", ""))
+    service = scope[1] if scope is not None else "unsigned"
+    target = environ.get("HTTP_X_AMZ_TARGET")
+    if target:
+        return f"{service}:{target.rpartition('.')[2]}"
+    if environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
+        from io import BytesIO
+        from urllib.parse import parse_qs
+
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = BytesIO(body)
+        found = parse_qs(body.decode()).get("Action", ["?"])[0]
+        return f"{service}:{found}"
+    return f"{service}:{environ['REQUEST_METHOD']} {environ.get('PATH_INFO', '')}"
+
+
+def _serve() -> None:
+    from moto_server_gaps import add_what_is_missing
+    from werkzeug.serving import make_server
+
+    add_what_is_missing()
+    from moto.server import DomainDispatcherApplication, create_backend_app
+
+    record = _Record(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, record, threaded=True)
+    # State machines of moto call AWS themselves.
+    os.environ["MOTO_PORT"] = str(server.server_port)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    _serve()
