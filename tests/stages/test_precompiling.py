@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from kitae.precompile.cache_neuron import entries
 from kitae.stages import precompiling
 from kitae.stages.job import open_job
 from kitae.stages.pipeline import run_stages
-from kitae.stages.trial import run_trial, trial_recipe, write_trial
+from kitae.stages.trial import trial_recipe, write_trial
 
+SOURCE = Path(precompiling.__file__).parents[2]
 STANDIN = Path(__file__).parents[1] / "support/standin_neuron"
 PHASES = ("train/first", "train/last", "update", "evaluate", "save")
 
@@ -267,13 +269,16 @@ def test_each_phase_is_tried(case: Path):
     assert durations == [f"{3 * 4 * 32} tokens", f"{3 * 4 * 64} tokens"]
 
 
-def test_a_trial_goes_through_saving_and_resuming_and_leaves_the_run_alone(case: Path, capsys):
+def test_a_trial_goes_through_saving_and_resuming_and_leaves_the_run_alone(case: Path):
     job, _ = shortened(case)
-    run_trial(open_job(write_trial(job), report=print))
-    output = capsys.readouterr().out
-    assert "step 3/3" in output
-    assert "trial: once more from the save" in output
-    assert "after step 2 of 3" in output
+    folder = write_trial(job)
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "KITAE_CACHE": str(job.cache)}
+    command = [*precompiling.TRIAL, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("step 3/3") == 2
+    assert "trial: once more from the save" in done.stdout
+    assert "after step 2 of 3" in done.stdout
     assert not (case / "runs/tiny/metrics.jsonl").exists()
     assert not (case / "runs/tiny/checkpoints").exists()
 

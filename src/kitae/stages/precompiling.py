@@ -30,7 +30,7 @@ from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.job import Job, Report
 from kitae.stages.run_folder import RunFolder
 from kitae.stages.training import train_key
-from kitae.stages.trial import trial_folder, write_trial
+from kitae.stages.trial import graph_files, trial_folder, write_trial
 from kitae.storage.folders import remove_folder
 
 ANSWER = "answer.json"
@@ -273,11 +273,15 @@ def _compile_xla(job: Job, place: Place) -> list[Needed]:
         raise PrecompileError(
             f"the trial run failed (exit code {code}): {_last_error(log)}; all of it is in {log}"
         )
-    return _used_xla(folder)
+    return _named(graph_files(folder) or [folder])
 
 
 def _used_xla(run: Path) -> list[Needed]:
-    graphs = [one for one in read_graphs(run) if one.name]
+    return _named([run])
+
+
+def _named(files: Sequence[Path]) -> list[Needed]:
+    graphs = [one for file in files for one in read_graphs(file) if one.name]
     return [Needed(one.phase, name) for one, name in _with_names(graphs)]
 
 

@@ -9,10 +9,12 @@ a shape: the recipe's batches, lengths, precision and topology stay. Its results
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 from kitae.errors import KitaeError, StoppedError
+from kitae.precompile.graphs import FILE as GRAPHS
 from kitae.recipe.base import Duration
 from kitae.recipe.phases import PhaseConfig
 from kitae.recipe.resolve import dump_resolved
@@ -26,6 +28,8 @@ UPDATES = 3
 """Of each phase: the first, one as all others are, and the last."""
 _SAVED_AFTER = 2
 _EVALUATED_BATCHES = 2
+_AGAIN = "again"
+_FIRST_GRAPHS = "graphs-first.json"
 
 
 def trial_folder(job: Job) -> Path:
@@ -87,14 +91,9 @@ def _shortened(where: Recipe | PhaseConfig, whole: Recipe, rows: int) -> dict[st
     return {name: getattr(where, name).model_copy(update=change) for name, change in changes.items()}
 
 
-def run_trial(job: Job) -> None:
-    """Train to the end, set the run back to its save, and go on from there. Raises what a training raises."""
-    from kitae.stages.pipeline import run_stages
-
-    run_stages(job, "train")
-    if _set_back(job.run):
-        job.report("trial: once more from the save")
-        run_stages(job, "train")
+def graph_files(folder: Path) -> list[Path]:
+    """Where the graphs of both attempts of a trial are recorded."""
+    return [file for file in (folder / _FIRST_GRAPHS, folder / GRAPHS) if file.is_file()]
 
 
 def _set_back(run: RunFolder) -> bool:
@@ -104,17 +103,31 @@ def _set_back(run: RunFolder) -> bool:
         return False
     remove_folder(saved[-1])
     run.results.unlink(missing_ok=True)
+    if (run.path / GRAPHS).is_file():
+        (run.path / GRAPHS).replace(run.path / _FIRST_GRAPHS)
     return True
 
 
-def main() -> int:
-    """Run the trial of a folder; the exit code of the command line."""
+def _train(folder: Path) -> int:
+    """Train to the end, or go on; the exit code of the command line."""
+    from kitae.stages.pipeline import run_stages
+
     try:
-        run_trial(open_job(Path(sys.argv[1]), report=lambda line: print(line, flush=True)))
+        run_stages(open_job(folder, report=lambda line: print(line, flush=True)), "train")
     except KitaeError as error:
-        print(error if isinstance(error, StoppedError) else f"error: {error}", file=sys.stderr)
+        print(error if isinstance(error, StoppedError) else f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     return 0
+
+
+def main() -> int:
+    """Run the trial of a folder, and a second time from its save: in a process of its own, as a resume is."""
+    folder, again = Path(sys.argv[1]), sys.argv[2:] == [_AGAIN]
+    code = _train(folder)
+    if code or again or not _set_back(RunFolder(folder)):
+        return code
+    print("trial: once more from the save", flush=True)
+    return subprocess.run([sys.executable, "-m", __spec__.name, str(folder), _AGAIN], check=False).returncode
 
 
 if __name__ == "__main__":
