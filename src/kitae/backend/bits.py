@@ -22,11 +22,12 @@ def reinterpreted(values: Tensor, dtype: torch.dtype) -> Tensor:
 def halves_of(words: Tensor) -> Tensor:
     """The two signed 16-bit halves of int32 words [..., n], the lower ones first: [..., 2 n].
 
-    As int16, and as int32 on a device of torch-xla.
+    As int16, and as int32 on a device of torch-xla, whose `>>` rounds negative numbers towards zero.
     """
     if words.device.type != "xla":
         return words.view(torch.int16)
-    return torch.stack(((words << 16) >> 16, words >> 16), -1).flatten(-2)
+    lower, upper = (torch.bitwise_right_shift(one, 16) for one in (words << 16, words))
+    return torch.stack((lower, upper), -1).flatten(-2)
 
 
 _NAMES = {torch.float32: "f32", torch.int32: "s32"}

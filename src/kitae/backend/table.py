@@ -25,13 +25,26 @@ def default_name() -> str:
     return next(name for name, one in BACKENDS.items() if one.unasked() and one.unavailable() is None)
 
 
-def select(name: str | None = None) -> Backend:
-    """Return the backend called `name` or the first available one; `RecipeError` names what there is."""
-    chosen = default_name() if name is None else name
-    backend = BACKENDS.get(chosen)
+def chosen(name: str | None = None) -> type[Backend]:
+    """The class of the backend called `name` (None or `auto`: see `default_name`), which takes no device yet.
+
+    `RecipeError` says why it cannot be used, and what there is.
+    """
+    wanted = default_name() if name in (None, "auto") else str(name)
+    backend = BACKENDS.get(wanted)
     reason = "kitae knows none of that name" if backend is None else backend.unavailable()
     if backend is None or reason is not None:
         raise RecipeError(
-            f"backend {chosen!r} cannot be used: {reason}; here there is {', '.join(available())}"
+            f"backend {wanted!r} cannot be used: {reason}; here there is {', '.join(available())}"
         )
-    return backend()
+    return backend
+
+
+def select(name: str | None = None) -> Backend:
+    """The backend called `name`, or the one that is taken without a name. Errors as of `chosen`."""
+    return chosen(name)()
+
+
+def select_aside(name: str) -> Backend:
+    """What does work beside a training on the backend `name`: the CPU where each shape would be compiled."""
+    return select("cpu" if BACKENDS[name].static else name)

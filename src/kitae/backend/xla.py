@@ -28,7 +28,9 @@ DEVICES = Path("/dev")
 """Where the driver puts neuron0, neuron1 and so on."""
 CORES_OF_A_DEVICE = 2
 """Of a Trainium1."""
-_COMPILED, _EXECUTED = "UncachedCompile", "ExecuteComputation"
+_COMPILED, _REUSED = "UncachedCompile", "CachedCompile"
+NOTES = "kitae-graphs.txt"
+"""In the folder of programs: a line `<key> <file>` for each."""
 _COLLECT = "NEURON_EXTRACT_GRAPHS_ONLY"
 """Set by neuron_parallel_compile while it collects graphs, which then give zeros."""
 
@@ -124,12 +126,14 @@ class XlaBackend(Backend):
     ) -> None:
         """Compile what has been collected, unless that was done before, and start it."""
         key = self.graph_key(outputs)
-        before = self.compiled()
+        before, started = self.compiled(), self.started()
         between = before - self._compiled_before
         self._lib.torch_xla.sync()
         compiled = self.compiled() - before
         self._settle()
-        artefact = self._artefacts.newest() if compiled else None
+        if self.started() == started:
+            return  # nothing was collected
+        artefact = self._artefacts.of(key) if compiled else None
         self.observer.ended(graph, inputs or {}, Ended(key, compiled, between, artefact))
 
     def graph_key(self, outputs: Sequence[torch.Tensor]) -> str | None:
@@ -140,9 +144,9 @@ class XlaBackend(Backend):
         """Programs that this process has compiled."""
         return int(self._lib.metrics.counter_value(_COMPILED) or 0)
 
-    def executed(self) -> int:
-        """Programs that this process has started."""
-        return int(self._lib.metrics.counter_value(_EXECUTED) or 0)
+    def started(self) -> int:
+        """Programs that this process has started, compiled for it or not."""
+        return self.compiled() + int(self._lib.metrics.counter_value(_REUSED) or 0)
 
     def fallbacks(self) -> list[str]:
         """Operations that torch-xla could not put into a graph and computed on the host."""
@@ -153,27 +157,46 @@ class XlaBackend(Backend):
 
 
 class _Artefacts:
-    """The compiler's cache of a CPU. Its programs cannot be loaded again, but their names tell them apart."""
+    """The compiler's cache of a CPU. Its programs cannot be loaded again, but their names tell them apart.
+
+    A program that is there already is not put there again; `kitae-graphs.txt` remembers which key it had.
+    """
 
     def __init__(self, library: _Library) -> None:
         self._folder = cache_folder() / "compiled" / f"xla-cpu-{version('torch-xla')}"
         library.runtime.initialize_cache(str(self._folder), readonly=False)
-        self._seen = self._stamps()
+        self._seen = self._names()
 
-    def newest(self) -> str | None:
-        """Name of the program that was put there since the last call; None of none, or of several."""
-        before, self._seen = self._seen, self._stamps()
-        found = [name for name, stamp in self._seen.items() if before.get(name) != stamp]
-        return found[0] if len(found) == 1 else None
+    def of(self, key: str | None) -> str | None:
+        """Name of the program that was made for the graph `key` since the last call; None where not known."""
+        before, self._seen = self._seen, self._names()
+        found = sorted(self._seen - before)
+        if key is None:
+            return None
+        if len(found) == 1:
+            with suppress(OSError), self._notes.open("a", encoding="utf-8") as notes:
+                notes.write(f"{key} {found[0]}\n")
+            return found[0]
+        return self._noted().get(key)
 
-    def _stamps(self) -> dict[str, int]:
-        return {one.name: one.stat().st_mtime_ns for one in self._folder.glob("*") if one.is_file()}
+    @property
+    def _notes(self) -> Path:
+        return self._folder / NOTES
+
+    def _noted(self) -> dict[str, str]:
+        with suppress(OSError):
+            lines = (line.split() for line in self._notes.read_text(encoding="utf-8").splitlines())
+            return {words[0]: words[1] for words in lines if len(words) == 2}
+        return {}
+
+    def _names(self) -> set[str]:
+        return {one.name for one in self._folder.glob("*") if one.name != NOTES}
 
 
 class _NoArtefacts:
     """Neuron's own cache, which is looked into by its log."""
 
-    def newest(self) -> str | None:
+    def of(self, key: str | None) -> str | None:
         """Not known here."""
         return None
 

@@ -40,7 +40,7 @@ def explain(
     from kitae.recipe.resolve import resolve
 
     loaded = load_recipe(recipe, changes)
-    name, devices = _machine(backend)
+    name, devices = _machine(loaded.recipe.target.backend if backend == "auto" else backend)
     resolved = resolve(loaded.recipe, backend=name, devices=devices)
     rows = explained(loaded, resolved)
     (_print_json if as_json else _print_rows)(rows, loaded, resolved)
@@ -55,10 +55,10 @@ def schema() -> None:
 
 def _machine(name: str) -> tuple[str, int]:
     """The backend to show a recipe for, and its devices here; one, where there are none."""
-    from kitae.backend.table import BACKENDS, select
+    from kitae.backend.table import BACKENDS, default_name
 
     if name == "auto":
-        name = select().name
+        name = default_name()
     return name, max(1, BACKENDS[name].devices()) if name in BACKENDS else 1
 
 

@@ -110,9 +110,9 @@ class Ledger:
         """The different graphs, in the order in which they came."""
         return list(dict.fromkeys(one.key for one in self.entries if one.key is not None))
 
-    def write(self, folder: Path) -> None:
-        """Write `graphs.json` into a run's folder, unless nothing is new since the last time."""
-        if self._written == len(self.entries):
+    def write(self, folder: Path, *, last: bool = False) -> None:
+        """Write `graphs.json` into a run's folder, when there is a new graph or it is the last time."""
+        if self._written == len(self.entries) and not last:
             return
         content = {
             "format": FORMAT,
@@ -126,7 +126,8 @@ class Ledger:
         given = tuple(
             Input(n, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for n, t in inputs.items()
         )
-        entry = Entry(graph, ended.key, given, self.step, 0, self.stretch, ended.artefact)
+        same = next((one.artefact for one in self.entries if one.key == ended.key), None)
+        entry = Entry(graph, ended.key, given, self.step, 0, self.stretch, ended.artefact or same)
         before = [one for one in self.entries if (one.phase, one.stretch) == (graph, self.stretch)]
         self._known[identity] = entry
         self.entries.append(entry)

@@ -59,6 +59,12 @@ class TargetConfig(Section):
 
     kind: Literal["local", "slurm", "ssh"] = "local"
     """local: here; slurm: submitted from here, as jobs; ssh: submitted on a head node."""
+    backend: Literal["auto", "cpu", "cuda", "xla", "neuron"] = "auto"
+    """What trains: cpu, cuda, xla (torch-xla: Trn1) or neuron (TorchNeuron: Trn2 and Trn3); auto: what the
+    machine has."""
+    new_graphs: Literal["error", "warn"] = "error"
+    """What follows when xla has to compile a graph in the middle of a training: error stops and names what
+    changed, warn goes on."""
     nodes: Positive | NodeRange = 1
     """Nodes to train on: a number, or {min: 2, max: 4} to go on with fewer when some fail or do not come."""
     processes_per_node: Positive | Literal["auto"] = "auto"

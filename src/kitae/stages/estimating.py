@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kitae.catalog import Instance, instance
+from kitae.catalog.models import preset_of
 from kitae.errors import KitaeError, RecipeError
 from kitae.model.tables import parse_config
 from kitae.plan.estimate import Estimate, estimate
@@ -108,6 +109,8 @@ def open_plan(
         if cut_inside and load_recipe(file, overrides).recipe.parallel.tensor_parallel_size > devices:
             overrides = [*overrides, f"parallel.tensor_parallel_size={devices}"]
     loaded = load_recipe(file, list(overrides))
+    if rented_as is None and loaded.recipe.target.backend != "auto":
+        backend = loaded.recipe.target.backend
     resolved = resolve(loaded.recipe, backend=backend, devices=devices)
     recipe = with_absolute_paths(resolved.recipe, loaded.base)
     run = path if path.is_dir() else Path(recipe.runs) / recipe.name
@@ -150,13 +153,19 @@ def machine_here() -> tuple[str, int]:
 def shape_of(job: PlanJob, *, guess: bool) -> Shape:
     """The model to train; its weights are not read.
 
-    With `guess`, a preset whose tokenizer is on the Hub and not here has the vocabulary of the preset.
+    With `guess`, a preset whose tokenizer is on the Hub and not here has the vocabulary of the preset, and a
+    model that is there, of sizes that the catalogue has, those.
     """
     model, tokenizer = job.recipe.model, job.recipe.data.tokenizer
     if guess and model.preset is not None and _is_far(job, tokenizer):
         rows = preset_shape(model)["vocab_size"] or _preset_rows(model)
         config = target_of(job, hf_config_of(model, rows))
         note = f"the tokenizer is not here: {rows:,} rows of the vocabulary, as the preset has"
+        return Shape(config, bool(parse_config(config).tie_word_embeddings), note)
+    published = preset_of(model.hub) if guess and model.hub is not None and not job.has(model) else None
+    if published is not None:
+        config = target_of(job, dict(published.config))
+        note = f"{model.hub} is not here: the sizes are those of the preset {published.name}"
         return Shape(config, bool(parse_config(config).tie_word_embeddings), note)
     if model.preset is None and model.run is None:
         assert job.model_folder is not None

@@ -177,7 +177,7 @@ class Job:
 
 def open_job(path: Path, overrides: Sequence[str] = (), *, report: Report = print) -> Job:
     """The job of a recipe file, or of a run folder, whose recipe lies in it. Raises `RecipeError`."""
-    from kitae.backend.table import select
+    from kitae.backend.table import chosen
 
     file = path / "recipe.yaml" if path.is_dir() else path
     moved = [one for one in overrides if one.partition("=")[0].strip() in ("name", "runs")]
@@ -188,7 +188,7 @@ def open_job(path: Path, overrides: Sequence[str] = (), *, report: Report = prin
     if path.is_dir() and not file.is_file():
         raise RecipeError(f"{path} is neither a recipe nor a run of kitae: there is no recipe.yaml in it")
     loaded = load_recipe(file, overrides)
-    backend = select()
+    backend = chosen(asked_backend(loaded.recipe))
     resolved = resolve(loaded.recipe, backend=backend.name, devices=backend.devices())
     recipe = with_absolute_paths(resolved.recipe, loaded.base)
     run = path if path.is_dir() else Path(recipe.runs) / recipe.name
@@ -201,6 +201,14 @@ def open_job(path: Path, overrides: Sequence[str] = (), *, report: Report = prin
         report=report,
         warnings=resolved.warnings,
     )
+
+
+def asked_backend(recipe: Recipe) -> str:
+    """The backend that a recipe names, or `auto`; where its nodes are others, only if this machine has it."""
+    from kitae.backend.table import available
+
+    asked = recipe.target.backend
+    return asked if recipe.target.kind == "local" or asked in available() else "auto"
 
 
 def keep_tokenizer(job: Job) -> Path:

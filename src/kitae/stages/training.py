@@ -74,18 +74,25 @@ def train_model(job: Job, key: str) -> dict[str, Any]:
 
 def _train_here(job: Job, key: str) -> dict[str, Any]:
     """Train in this process."""
+    from kitae.backend.table import select_aside
     from kitae.launch.environment import surrounded
     from kitae.parallel.mesh import Mesh
     from kitae.train.loop import train
 
+    aside = select_aside(job.backend)
     with surrounded(job.backend, job.recipe.training.precision):
         training = _train_job(job, key, Mesh(), job.report)
-        sample_once(job, lambda: training.model, "before", key)
+        elsewhere = training.backend.device != aside.device
+
+        def beginning() -> Model:
+            return load_checkpoint(open_start(job), aside.device) if elsewhere else training.model
+
+        sample_once(job, beginning, "before", key)
         result = train(training)
 
     def trained() -> Model:
-        device = training.backend.device
-        return load_checkpoint(newest(job), device) if result.already_complete else training.model
+        there = elsewhere or result.already_complete
+        return load_checkpoint(newest(job), aside.device) if there else training.model
 
     sample_once(job, trained, "after", key)
     return {"checkpoint": str(result.checkpoint), "steps": result.steps}
@@ -93,13 +100,13 @@ def _train_here(job: Job, key: str) -> dict[str, Any]:
 
 def _train_in_ranks(job: Job, key: str) -> dict[str, Any]:
     """Train in processes of their own, one a device, which this one starts and watches."""
-    from kitae.backend.table import select
+    from kitae.backend.table import select_aside
     from kitae.launch.local import launch_ranks
     from kitae.launch.nodes import launch_nodes
     from kitae.launch.order import Launch
     from kitae.stages.node_check import check_nodes
 
-    backend, parallel = select(job.backend), job.recipe.parallel
+    backend, parallel = select_aside(job.backend), job.recipe.parallel
     sample_once(job, lambda: load_checkpoint(open_start(job), backend.device), "before", key)
     backend.release_memory()
     launch = Launch(
@@ -243,8 +250,9 @@ def _train_job(job: Job, key: str, mesh: Mesh, report: Report) -> TrainJob:
     start = open_start(job)
     region = region_of(mesh.tensor, job.recipe.parallel.sequence_parallel)
     config = _with_dropout(start.config, job.recipe.training.dropout)
+    model = load_checkpoint(start, backend.side_device(), region, config).to(backend.device)
     return TrainJob(
-        model=load_checkpoint(start, backend.device, region, config),
+        model=model,
         start=_start_with_optimizer(job),
         phases=tuple(_phase(job, name, recipe) for name, recipe in job.phases),
         recipe_hash=key,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +21,7 @@ import torch
 from kitae.checkpoint.resume import Checkpoint, open_checkpoint
 from kitae.errors import StoppedError, TrainingError
 from kitae.parallel.mesh import on_lead
+from kitae.precompile.ledger import Ledger
 from kitae.recipe.resolve import resolve
 from kitae.train.batch import GlobalBatch, global_batch
 from kitae.train.build import begin_phase, build_objective, build_stepper
@@ -27,6 +29,7 @@ from kitae.train.chip_attention import attention_record
 from kitae.train.course import Course, Stretch, course_of
 from kitae.train.evaluate import evaluate
 from kitae.train.job import Phase, TrainJob, TrainResult
+from kitae.train.late import state_of
 from kitae.train.metrics import MetricsLog
 from kitae.train.pace import Pace
 from kitae.train.progress import display
@@ -44,6 +47,7 @@ def train(job: TrainJob) -> TrainResult:
     Raises `StoppedError` after a signal, `TrainingError` when a value is not finite, `RecipeError` when the
     folder's checkpoint is of another training, `StorageError` when the disk is full.
     """
+    ledger = job.backend.observer = Ledger(job.backend, job.recipe.target.new_graphs, job.report, _note(job))
     job = replace(job, phases=tuple(_resolved(phase, job.backend.name) for phase in job.phases))
     course = course_of(job)
     checkpoint = _newest(job)
@@ -64,10 +68,13 @@ def train(job: TrainJob) -> TrainResult:
             job.report(
                 f"beginning after step {state.step} of {course.steps}, with the state of {job.start.path}"
             )
+        ledger.step = state.step
+        ledger.enter(stretch.phase.name)
+        job.backend.boundary("resume" if checkpoint else "begin", outputs=state_of(stepper))
         with ExitStack() as stack:
             recorder = _recorder(job, course, state.step, stack)
             saved = checkpoint.path if checkpoint else None
-            run = _Run(job, course, stretch, stepper, state, recorder, stop, saved)
+            run = _Run(job, course, stretch, stepper, state, recorder, stop, saved, ledger)
             run.to_the_end()
     results = on_lead(job.mesh, partial(write_run_results, job, course))
     assert run.saved is not None
@@ -157,6 +164,8 @@ class _Run:
     stop: StopSignals
     saved: Path | None
     """The newest checkpoint."""
+    ledger: Ledger
+    """Of the graphs."""
     saver: Saver = field(init=False)
     pace: Pace = field(init=False)
     saved_step: int = field(init=False)
@@ -184,6 +193,7 @@ class _Run:
         if stopped is not None:
             raise self._stopped(stopped)
         self._finish_save()
+        self._write_graphs(last=True)
 
     def _all_stretches(self) -> str | None:
         """Train until the last step is done; the name of a signal that came before."""
@@ -199,6 +209,7 @@ class _Run:
     def _enter(self, stretch: Stretch) -> None:
         """Begin a phase, or go on in it."""
         self.stretch = stretch
+        self.ledger.enter(stretch.phase.name)
         if stretch.index and self.state.step == stretch.first:
             self.stepper = begin_phase(self.stepper, stretch.phase, stretch.first)
             self.state.consumed_samples = 0
@@ -225,6 +236,7 @@ class _Run:
         rate = stretch.schedule.rate(number)
         underway = self.stepper.begin(batch, rate, step=state.step + 1, check=self.stop.check)
         state.step += 1
+        self.ledger.step = state.step
         state.consumed_samples += len(samples)
         state.padded_tokens += batch.padded_tokens
         state.real_tokens += batch.real_tokens
@@ -241,6 +253,7 @@ class _Run:
             self.pace.note(one.state.step, seconds - (self.job.mesh.meter.waited_s - one.waited_s))
             memory = self._peak_memory_bytes()
             self.recorder.update(one.state, update, one.learning_rate, one.batch, seconds, memory)
+        self._write_graphs()
 
     def _peak_memory_bytes(self) -> int:
         own = torch.tensor([self.job.backend.memory_bytes()])
@@ -301,6 +314,10 @@ class _Run:
             self.saved = self.saver.save(self.state, loss)
         self.saved_step = self.state.step
 
+    def _write_graphs(self, *, last: bool = False) -> None:
+        if self.job.mesh.leads:
+            self.ledger.write(self.job.folder, last=last)
+
     def _finish_save(self) -> None:
         """Wait for a save beside the training."""
         self._at("finishing a save")
@@ -320,6 +337,11 @@ class _Run:
     def _at(self, what: str) -> None:
         """Tell who watches over this rank where it is."""
         self.job.mesh.meter.observer.touch(f"{what}, after step {self.state.step}")
+
+
+def _note(job: TrainJob) -> Callable[[str], None]:
+    """Where the name of each graph goes: to the output, for who collects graphs for a compiler."""
+    return partial(print, flush=True) if job.backend.pretends else lambda line: None
 
 
 def _falls_on(step: int, every: int | None) -> bool:

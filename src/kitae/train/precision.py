@@ -182,7 +182,7 @@ class Bf16Weights(_Bf16Model):
     """bf16 parameters below fp32 masters."""
 
     def _convert(self, name: str, parameter: nn.Parameter) -> torch.Tensor:
-        master = self._shares.cut(name, parameter.detach()).to(torch.float32, copy=True)
+        master = self._shares.take(name, parameter.detach()).to(torch.float32, copy=True)
         parameter.data = parameter.data.to(torch.bfloat16)
         return master
 

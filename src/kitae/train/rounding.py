@@ -155,12 +155,16 @@ def _bits(rows: torch.Tensor, pairs: torch.Tensor, box: Box) -> torch.Tensor:
 def _mixed64(numbers: torch.Tensor, key: int | torch.Tensor) -> torch.Tensor:
     """Hash int64 numbers under a key to 32 bits, as int32: splitmix64, of which the upper half is given."""
     mixed = numbers * _signed64(0x9E3779B97F4A7C15) + key
-    mixed ^= (mixed >> 30) & 0x3FFFFFFFF  # shifts of signed numbers copy the sign, which the mask takes away
+    mixed ^= _shifted(mixed, 30) & 0x3FFFFFFFF  # shifts of signed numbers copy the sign, which the mask takes away
     mixed *= _signed64(0xBF58476D1CE4E5B9)
-    mixed ^= (mixed >> 27) & 0x1FFFFFFFFF
+    mixed ^= _shifted(mixed, 27) & 0x1FFFFFFFFF
     mixed *= _signed64(0x94D049BB133111EB)
-    mixed ^= (mixed >> 31) & 0x1FFFFFFFF
-    return (mixed >> 32).to(torch.int32)
+    mixed ^= _shifted(mixed, 31) & 0x1FFFFFFFF
+    return _shifted(mixed, 32).to(torch.int32)
+
+
+def _shifted(numbers: torch.Tensor, bits: int) -> torch.Tensor:
+    return torch.bitwise_right_shift(numbers, bits)  # torch-xla's `>>` rounds towards zero
 
 
 def _signed64(number: int) -> int:
@@ -175,4 +179,4 @@ def _mix32(words: torch.Tensor) -> torch.Tensor:
 
 
 def _fold(words: torch.Tensor, bits: int) -> torch.Tensor:
-    return words.bitwise_xor_((words >> bits).bitwise_and_((1 << 32 - bits) - 1))
+    return words.bitwise_xor_(_shifted(words, bits).bitwise_and_((1 << 32 - bits) - 1))

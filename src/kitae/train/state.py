@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from kitae.checkpoint.fetched import FetchedSource, to_be_sent
 from kitae.checkpoint.live import LiveSink, LiveSource
 from kitae.checkpoint.resume import Checkpoint
 from kitae.checkpoint.stream import fill
@@ -17,6 +21,12 @@ from kitae.parallel.shares import share_layouts
 from kitae.train.job import TrainJob
 from kitae.train.optimizer import MOMENTS
 from kitae.train.step import Stepper
+
+SOURCES: dict[bool, type[LiveSource]] = {False: LiveSource, True: FetchedSource}
+"""What reads parameters and state, by `Backend.lazy`."""
+Opened = Callable[[Mapping[str, torch.Tensor]], AbstractContextManager[Mapping[str, torch.Tensor]]]
+TARGETS: dict[bool, Opened] = {False: nullcontext, True: to_be_sent}
+"""Where they are read into."""
 
 
 @dataclass
@@ -67,7 +77,8 @@ class Saver:
         self._held_by = HeldBy(job.model.table, mesh.data.size, mesh.tensor.size, zero1)
         kinds = {"weights": stepper.weights.masters}
         kinds |= {kind: stepper.optimizer.moments(kind) for kind in MOMENTS}
-        self._sources = {kind: LiveSource(tensors, stepper.shares.layouts) for kind, tensors in kinds.items()}
+        source = SOURCES[job.backend.lazy]
+        self._sources = {kind: source(tensors, stepper.shares.layouts) for kind, tensors in kinds.items()}
 
     def save(self, state: TrainState, heldout_loss: float | None) -> Path:
         """Save and wait; the folder of the checkpoint. `TrainingError` when ranks hold different values."""
@@ -81,6 +92,8 @@ class Saver:
 
     def _check(self) -> None:
         stepper = self._stepper
+        if stepper.backend.pretends:
+            return  # what is read back is made up, on every rank otherwise
         shares = stepper.shares
         check_copies(stepper.weights.masters, shares.layouts, stepper.mesh, sharded=shares.group.size > 1)
 
@@ -101,8 +114,9 @@ def restore(stepper: Stepper, checkpoint: Checkpoint, before: int = 0) -> TrainS
     """
     targets = {"weights": stepper.weights.masters}
     targets |= {kind: stepper.optimizer.moments(kind) for kind in MOMENTS}
+    opened = TARGETS[stepper.backend.lazy]
     for kind, tensors in targets.items():
-        with LiveSink(tensors, stepper.shares.layouts) as sink:
+        with opened(tensors) as held, LiveSink(held, stepper.shares.layouts) as sink:
             fill(checkpoint.source(kind), sink)
     stepper.publish()
     state = _state(checkpoint.state)

@@ -109,15 +109,17 @@ class Batch:
 
     def _open(self) -> Job:
         """The job on the nodes that are to be used: as many as share the work evenly, good ones first."""
-        from kitae.backend.table import select
+        from kitae.backend.table import chosen
         from kitae.recipe.load import load_recipe
         from kitae.recipe.resolve import Machine, usable_nodes
         from kitae.stages.job import open_job
 
-        file, backend = recipe_file(self._run), select()
+        file = recipe_file(self._run)
         without = read_without(self._run)
         good = [name for name in self._here.names if name not in without]
-        recipe, machine = load_recipe(file).recipe, Machine(backend.name, max(1, backend.devices()))
+        recipe = load_recipe(file).recipe
+        backend = chosen(recipe.target.backend)
+        machine = Machine(backend.name, max(1, backend.devices()))
         there = good if len(good) >= recipe.target.least else list(self._here.names)
         names = there[: usable_nodes(recipe, len(there), machine)]
         idle = [name for name in self._here.names if name not in names]
