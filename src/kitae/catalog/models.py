@@ -76,3 +76,8 @@ def named_model(name: str) -> NamedModel:
     if name not in named_models():
         raise RecipeError(unknown("named model", name, named_models()))
     return named_models()[name]
+
+
+def preset_of(hub: str) -> Preset | None:
+    """The shape whose sizes a Hub id published; None where the catalogue has none."""
+    return next((one for one in presets().values() if one.source.split()[-1] == hub), None)

@@ -8,6 +8,7 @@ import torch
 
 from kitae.backend.group import Group
 from kitae.parallel.layout import ParameterLayout
+from kitae.parallel.region import in_graph, of_rank
 from kitae.parallel.rows import row_range, rows_each, share_layouts
 
 __all__ = ["Shares", "row_range", "rows_each", "share_layouts"]
@@ -33,3 +34,14 @@ class Shares:
             return tensor
         # The layout of a scalar parameter is one row.
         return tensor.detach().view(self.shapes[name])[self.rows(name)]
+
+    def take(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy or view this rank's rows of a local tensor, to be read.
+
+        Where all ranks have equally many, the graph that they become is the same on all.
+        """
+        rows, *rest = self.shapes[name]
+        if self.group.size == 1 or rows % self.group.size or not in_graph(tensor.device):
+            return self.cut(name, tensor)
+        parts = tensor.detach().view(self.group.size, -1, *rest)
+        return parts.index_select(0, of_rank(self.group.rank, tensor.device)).squeeze(0)
