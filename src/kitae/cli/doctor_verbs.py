@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -44,12 +45,27 @@ def doctor(
             metavar="NAME", help="Of --target: fp32, bf16, bf16-sr or autocast; default the recipe's."
         ),
     ] = None,
+    chip_test: Annotated[
+        bool,
+        typer.Option(
+            "--chip-test", help="Try the machine itself: collectives, losses, rounding, resume, precompile."
+        ),
+    ] = False,
+    backend: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of --chip-test: cpu, cuda, xla or neuron.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Of --chip-test: where its page goes.")] = Path(
+        "chip-test"
+    ),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Look whether machine, tokenizer, dictionary and text fit together; exit code 1 when they do not.
 
     With --target also: every variable that ranks get there, with its reason, and what this machine lacks.
     """
+    if chip_test:
+        _test_chip(backend, out, as_json)
+        return
     from kitae.doctor.checks import examine
     from kitae.stages.examining import aim, patient_of
 
@@ -65,3 +81,20 @@ def doctor(
         print(json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
     if any(finding.level == "fail" for finding in findings):
         raise typer.Exit(1)
+
+
+def _test_chip(backend: str | None, out: Path, as_json: bool) -> None:
+    """Go through the parts; exit code 1 when one failed."""
+    from kitae.backend.table import chosen
+    from kitae.doctor.chip.page import NAME
+    from kitae.doctor.chip.run import chip_test
+
+    results = chip_test(chosen(backend), out.absolute(), _say(as_json))
+    if as_json:
+        print((out / f"{NAME}.json").read_text(encoding="utf-8"), end="")
+    if any(one.verdict == "failed" for one in results.values()):
+        raise typer.Exit(1)
+
+
+def _say(as_json: bool) -> Callable[[str], None]:
+    return (lambda line: None) if as_json else lambda line: print(line, flush=True)
