@@ -16,8 +16,10 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 ACCOUNT = "123456789012"
 REGION = "us-west-2"
@@ -74,6 +76,11 @@ class Moto:
         """Answer the next calls of an action, such as `cloudformation:DeleteStack`, with an error."""
         self._post("/kitae/refuse", {"action": action, "times": times})
 
+    def answer(self, action: str, body: Any, containing: str = "") -> None:
+        """Answer an action with this from now on: JSON, or text as it is; where a request contains a word."""
+        text = body if isinstance(body, str) else json.dumps(body)
+        self._post("/kitae/answer", {"action": action, "body": text, "containing": containing})
+
     def calls(self) -> list[str]:
         """Actions so far, in order, such as `ec2:RunInstances`."""
         with urllib.request.urlopen(f"{self.url}/kitae/calls") as answer:
@@ -105,6 +112,12 @@ def moto_server(folder: Path) -> Iterator[Moto]:
             server.wait()
 
 
+_DRY_RUN = (
+    b"<Response><Errors><Error><Code>DryRunOperation</Code><Message>fine</Message></Error></Errors>"
+    b"<RequestID>1</RequestID></Response>"
+)
+
+
 class _Record:
     """A layer of the server that notes which action each request asks for."""
 
@@ -112,6 +125,7 @@ class _Record:
         self.below = below
         self.calls: list[str] = []
         self.refused: dict[str, int] = {}
+        self.answers: list[dict[str, str]] = []
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Any:
         path = environ.get("PATH_INFO", "")
@@ -127,18 +141,45 @@ class _Record:
             return [
                 b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>refused</Message></Error><RequestId>1</RequestId></ErrorResponse>"
             ]
+        if "DryRun=true" in _body(environ):  # moto makes some things all the same
+            start("412 Precondition Failed", [("Content-Type", "text/xml")])
+            return [_DRY_RUN]
+        told = self._told(action, environ)
+        if told is not None:
+            start(
+                "200 OK",
+                [("Content-Type", "application/x-amz-json-1.1" if told.startswith("{") else "text/xml")],
+            )
+            return [told.encode()]
         return self.below(environ, start)
+
+    def _told(self, action: str, environ: dict[str, Any]) -> str | None:
+        body = _body(environ)
+        for one in reversed(self.answers):
+            if one["action"] == action and one["containing"] in body:
+                return one["body"]
+        return None
 
     def _own(self, path: str, environ: dict[str, Any], start: Any) -> list[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if path.endswith("/forget"):
             self.calls.clear()
             self.refused.clear()
+            self.answers.clear()
+        if path.endswith("/answer"):
+            self.answers.append(json.loads(body))
         if path.endswith("/refuse"):
             order = json.loads(body)
             self.refused[order["action"]] = order["times"]
         start("200 OK", [("Content-Type", "application/json")])
         return [json.dumps(self.calls).encode()]
+
+
+def _body(environ: dict[str, Any]) -> str:
+    """The request's body, which stays there to be read."""
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    environ["wsgi.input"] = BytesIO(body)
+    return body.decode(errors="replace")
 
 
 def _action(environ: dict[str, Any]) -> str:
@@ -149,12 +190,7 @@ def _action(environ: dict[str, Any]) -> str:
     if target:
         return f"{service}:{target.rpartition('.')[2]}"
     if environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
-        from io import BytesIO
-        from urllib.parse import parse_qs
-
-        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        environ["wsgi.input"] = BytesIO(body)
-        found = parse_qs(body.decode()).get("Action", ["?"])[0]
+        found = parse_qs(_body(environ)).get("Action", ["?"])[0]
         return f"{service}:{found}"
     return f"{service}:{environ['REQUEST_METHOD']} {environ.get('PATH_INFO', '')}"
 

@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     group.command("check")(check)
     group.command("engine")(engine)
     group.command("policy")(policy)
+    group.command("quota")(quota)
     app.add_typer(group, name="cluster")
 
 
@@ -78,6 +79,30 @@ def policy(
         path = write / f"policy-{number}.json"
         replace_file(path, json.dumps(one, indent=2).encode())
         print(f"{path} is written")
+
+
+def quota(
+    file: FileArgument,
+    changes: SetOption = [],  # noqa: B006 - typer reads the default
+    request: Annotated[
+        bool, typer.Option("--request", help="Ask AWS for quotas that are too small.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Ask the account whether it can have this cluster: login, permissions, quotas, zones, names, prices."""
+    from datetime import datetime, timezone
+
+    from kitae.cluster.account_check import Question, ask, refuse_wrong, row
+    from kitae.cluster.aws import Account
+    from kitae.cluster.checking import checked
+
+    now = datetime.now(timezone.utc)
+    loaded = checked(file, changes, now).loaded
+    answers = []
+    for name, answer in ask(Question(Account(loaded.file.region), loaded.file, now, request)):
+        answers.append((name, answer))
+        print(row(name, answer, as_json=as_json), flush=True)
+    refuse_wrong(answers)
 
 
 def engine() -> None:

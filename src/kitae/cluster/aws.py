@@ -82,6 +82,7 @@ def plainly(doing: str) -> Iterator[None]:
     """Turn what boto3 raises while `doing` into a `ClusterError` with its cause and the way out."""
     _boto3()
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
@@ -89,6 +90,10 @@ def plainly(doing: str) -> Iterator[None]:
         raise ClusterError(f"{doing} {_refusal(error)}") from error
     except BotoCoreError as error:
         raise ClusterError(f"{doing} failed: {_local(error)}") from error
+    except ResponseParserError as error:
+        raise ClusterError(
+            f"{doing} failed: the answer is none of AWS's; something between, such as a proxy, gave it"
+        ) from error
 
 
 def _refusal(error: Any) -> str:
