@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from job_case import kitae
-from tiny_tokenizer import train_backend, write_tokenizer
+from tiny_language import VOCABULARY, write_language_model
+from tiny_tokenizer import train_backend
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -19,28 +20,12 @@ TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-VOCABULARY = 420
-"""Rows of the embedding; the tokenizer has 400 tokens at most."""
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder with a tokenizer, without a chat template."""
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        eos_token_id=1,
-        bos_token_id=None,
-    )
-    torch.manual_seed(0)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return write_tokenizer(folder, train_backend().to_str())
+    return write_language_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture

@@ -63,6 +63,18 @@ def test_eval_of_a_folder_reads_that_folder(run: Path, capsys: pytest.CaptureFix
     assert found["loss"] == pytest.approx(before, abs=1e-6)
 
 
+def test_eval_in_int8_judges_the_same_rows_and_says_what_it_costs(run: Path, capsys: pytest.CaptureFixture):
+    assert kitae("eval", "recipe.yaml", "--json") == 0
+    own = json.loads(capsys.readouterr().out)
+    assert kitae("eval", run, "--quantize", "int8", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["unquantised"]["tokens"] == found["tokens"] == own["tokens"]
+    assert found["unquantised"]["loss"] == pytest.approx(own["loss"], abs=1e-5)
+    assert found["loss"] == pytest.approx(own["loss"], abs=0.02)
+    assert kitae("eval", "recipe.yaml", "--quantize", "int8") == 0
+    assert "int8 costs" in capsys.readouterr().out
+
+
 def test_eval_of_a_model_with_fewer_ids_names_the_token(
     case: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ):

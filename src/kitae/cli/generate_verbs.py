@@ -96,16 +96,17 @@ def generate(
     )
     opening = Opening(
         str(model.absolute()),
-        config=_absolute(config),
+        config=absolute(config),
         order=order,
-        tokenizer=_absolute(tokenizer),
+        tokenizer=absolute(tokenizer),
         dtype=dtype,
         quantize=quantize,
     )
     generate_texts(opening, request, tp)
 
 
-def _absolute(path: Path | None) -> str | None:
+def absolute(path: Path | None) -> str | None:
+    """The path as ranks can be given it."""
     return None if path is None else str(path.absolute())
 
 

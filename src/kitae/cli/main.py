@@ -26,6 +26,7 @@ _VERB_MODULES = (
     "calibrate_verbs",
     "model_verbs",
     "generate_verbs",
+    "eval_verbs",
     "classify_verbs",
     "weights_verbs",
     "follow_verbs",

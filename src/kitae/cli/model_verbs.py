@@ -1,9 +1,7 @@
-"""`kitae eval` and `kitae inspect`."""
+"""`kitae inspect`."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -13,26 +11,8 @@ from kitae.cli.run_verbs import RunArgument
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs of this file."""
-    app.command("eval")(evaluate)
+    """Add the verb of this file."""
     app.command("inspect")(inspect)
-
-
-def evaluate(
-    recipe: RunArgument,
-    changes: SetOption = [],  # noqa: B006
-    model: Annotated[Path | None, typer.Option(help="A Hugging Face folder to evaluate instead.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Held-out loss of the run's newest checkpoint, or of another model on the same rows."""
-    from kitae.stages.evaluating import evaluate_job, evaluation_line
-    from kitae.stages.job import open_job
-
-    found = evaluate_job(open_job(recipe, changes, report=_to_stderr), model)
-    if as_json:
-        print(json.dumps(found))
-        return
-    print(evaluation_line(found))
 
 
 def inspect(

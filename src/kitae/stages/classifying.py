@@ -165,10 +165,11 @@ def texts_of(file: Path, text_field: str, second_field: str | None) -> Iterator[
         raise DataError("--file -: standard input is not read; write the texts into a file first")
     config = SourceConfig(path=str(file.absolute()), document="line", text_field=text_field)
     fields = [Field(second_field, "--text-pair-field", second_text)] if second_field is not None else []
-    return _documents(open_source(config, Path.cwd(), fields))
+    return documents_of(open_source(config, Path.cwd(), fields))
 
 
-def _documents(source: Source) -> Iterator[Document]:
+def documents_of(source: Source) -> Iterator[Document]:
+    """The documents of a source that no recipe names. Raises `DataError`."""
     try:
         yield from source.documents(Tally())
     except DataError as error:  # readers speak of a recipe, of which there is none here

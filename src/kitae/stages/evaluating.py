@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kitae.errors import RecipeError
+from kitae.recipe.schema import Recipe
 from kitae.stages.files import read_json
 from kitae.stages.heads import head_options
 from kitae.stages.job import Job
 from kitae.stages.training import load_checkpoint, newest, prepared
+
+if TYPE_CHECKING:
+    from kitae.data.prepare import Prepared
 
 
 def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
@@ -26,9 +30,7 @@ def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
     from kitae.train.evaluate import evaluate
 
     recipe = job.phases[-1][1]
-    if recipe.data.heldout is None:
-        raise RecipeError("data.heldout: there is no held-out text in this recipe; add it to evaluate")
-    data = prepared(job, recipe)
+    data = _with_heldout(job, recipe)
     heldout = data.heldout
     assert heldout is not None
     backend = select(job.backend)
@@ -56,6 +58,37 @@ def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
         found.counted: found.tokens,
         "rows": len(found.row_tokens),
     }
+
+
+def quantised_cost(job: Job, folder: Path | None) -> dict[str, Any]:
+    """Loss and perplexity of the same rows with int8 matrices and without, and what int8 costs.
+
+    Raises as `evaluate_job` does, and `RecipeError` for another objective than the next token.
+    """
+    from kitae.data.examples import Sample
+    from kitae.stages.judging import cost, judge_rows
+    from kitae.stages.text_model import Opening
+
+    recipe = job.phases[-1][1]
+    if recipe.objective != "causal-lm":
+        raise RecipeError(f"--quantize: int8 is for decoders; this recipe's objective is {recipe.objective}")
+    heldout = _with_heldout(job, recipe).heldout
+    assert heldout is not None
+    count = min(len(heldout), recipe.evaluation.max_rows or len(heldout))
+    path = folder or newest(job).path
+    found = {}
+    for quantize in ("none", "int8"):
+        opening = Opening(str(path), tokenizer=str(job.tokenizer_folder), quantize=quantize)
+        rows = (heldout.read([Sample(number)]) for number in range(count))
+        found[quantize] = judge_rows(opening, rows)
+    return {**found["int8"], "quantize": "int8", **cost(found["int8"], found["none"])}
+
+
+def _with_heldout(job: Job, recipe: Recipe) -> Prepared:
+    """Prepared data that has held-out rows. Raises `RecipeError` where there are none."""
+    if recipe.data.heldout is None:
+        raise RecipeError("data.heldout: there is no held-out text in this recipe; add it to evaluate")
+    return prepared(job, recipe)
 
 
 def evaluation_line(found: Mapping[str, Any]) -> str:
