@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kitae.plan.money import Rent
 
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe file, or the folder of a run.")
+    Path | None, typer.Argument(metavar="RECIPE|RUN", help="A recipe file, or the folder of a run.")
 ]
 
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    recipe: RunArgument,
+    recipe: RunArgument = None,
     changes: SetOption = [],  # noqa: B006
     instance: Annotated[
         str | None, typer.Option(metavar="NAME", help="Plan for this machine of the catalogue, not for here.")
@@ -68,9 +68,16 @@ def plan(
         float | None,
         typer.Option(min=1, metavar="HOURS", help="Of --simulate: mean time between failures of a node."),
     ] = None,
+    accuracy: Annotated[
+        bool, typer.Option("--accuracy", help="Show how earlier plans of this machine have done.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say whether a training fits, how long it takes and what it costs, before anything is started."""
+    if accuracy:
+        _accuracy(recipe, as_json)
+        return
+    recipe = _given(recipe)
     rent = _rent(price, head, fsx, fsx_type, ebs, nat)
     if search:
         _search(recipe, changes, instance, nodes, rent, max_cost, until, as_json)
@@ -94,6 +101,20 @@ def plan(
         limits(_rented(recipe, changes, instance, nodes, rent, as_json))
     else:
         _here(recipe, changes, as_json)
+
+
+def _accuracy(run: Path | None, as_json: bool) -> None:
+    from kitae.cli.accuracy_tables import show_accuracy
+
+    show_accuracy(run, json_wanted=as_json)
+
+
+def _given(recipe: Path | None) -> Path:
+    from kitae.errors import RecipeError
+
+    if recipe is None:
+        raise RecipeError("a recipe or a run is missing: kitae plan RECIPE, or kitae plan --accuracy")
+    return recipe
 
 
 def _here(recipe: Path, changes: list[str], as_json: bool) -> None:

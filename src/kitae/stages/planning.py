@@ -139,9 +139,7 @@ def _experience(estimate: Estimate | None) -> list[dict[str, Any]]:
 
     if estimate is None:
         return []
-    return [
-        {"phase": one.name, "fields": experience(one.work, estimate.machine)} for one in estimate.phases
-    ]
+    return [{"phase": one.name, "fields": experience(one.work, estimate.machine)} for one in estimate.phases]
 
 
 def _estimate(job: Job, start: Start) -> Estimate | None:
