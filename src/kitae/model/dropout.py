@@ -21,6 +21,7 @@ import torch
 from torch.autograd import Function
 
 from kitae.backend.bits import halves_of
+from kitae.parallel.region import of_rank
 
 Tensor = torch.Tensor
 _BLOCK = 1 << 17
@@ -94,7 +95,8 @@ def keep_of_tokens(keys: Tensor, length: int, width: int, probability: float) ->
 
 def keep_of_scores(keys: Tensor, heads: range, length: int, probability: float) -> Keep | None:
     """For [B, N, S, S] of some heads, by their numbers in the whole model."""
-    lines = torch.arange(heads.start * length, heads.stop * length, device=keys.device)
+    first = of_rank(heads.start * length, keys.device)
+    lines = torch.arange(len(heads) * length, device=keys.device) + first
     keyed = _lines(keys, lines, length)
     return _keep(keyed.view(*keyed.shape[:2], len(heads), length, 1), length, probability)
 
