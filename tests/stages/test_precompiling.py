@@ -15,7 +15,7 @@ from job_case import kitae, write_recipe
 from neuron_cache import VERSION, write_entry
 
 from kitae.precompile.cache_neuron import entries
-from kitae.stages import precompiling
+from kitae.stages import compile_ways, precompiling
 from kitae.stages.job import open_job
 from kitae.stages.pipeline import run_stages
 from kitae.stages.trial import trial_recipe, write_trial
@@ -55,7 +55,7 @@ def chip(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chip:
     monkeypatch.setenv("STANDIN_NEURON_PLAN", str(made.plan))
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(made.root))
     monkeypatch.setattr(precompiling, "stack_here", lambda backend: "trn1-xla")
-    monkeypatch.setattr(precompiling, "TRIAL", ("true",))
+    monkeypatch.setattr(compile_ways, "TRIAL", ("true",))
     return made
 
 
@@ -66,7 +66,10 @@ def answered(case: Path) -> dict:
 def test_all_graphs_are_compiled_and_a_second_run_reuses_them(chip: Chip, case: Path, capsys):
     assert kitae("precompile", "recipe.yaml") == 0
     output = capsys.readouterr().out
-    assert "precompile: complete: 5 graphs are compiled, 5 of them now" in output
+    assert (
+        "precompile: complete: 5 graphs are compiled (train/first, train/last, update, evaluate, save)"
+        in output
+    )
     assert chip.states == ["done"] * 5
     answer = answered(case)
     assert [one["phase"] for one in answer["needed"]] == list(PHASES)
@@ -81,7 +84,7 @@ def test_what_vanishes_from_the_cache_is_compiled_again(chip: Chip, case: Path, 
     (chip.root / VERSION / names()[2] / "model.done").unlink()
     capsys.readouterr()
     assert kitae("precompile", "recipe.yaml") == 0
-    assert "complete: 5 graphs are compiled, 1 of them now" in capsys.readouterr().out
+    assert "5 graphs, 4 of them are in the cache" in capsys.readouterr().out
 
 
 def test_a_poisoned_graph_is_named_with_phase_and_error_and_stays_so_until_asked(chip: Chip, capsys):
@@ -176,7 +179,7 @@ def test_a_trial_run_that_fails_is_told_with_its_own_error(
     script = tmp_path / "fails"
     script.write_text(f"#!/bin/sh\ncat {tmp_path}/words >&2\nexit 5\n")
     script.chmod(0o755)
-    monkeypatch.setattr(precompiling, "TRIAL", (str(script),))
+    monkeypatch.setattr(compile_ways, "TRIAL", (str(script),))
     assert kitae("precompile", "recipe.yaml") == 9
     assert f"the trial run failed (exit code 5): {told}" in capsys.readouterr().err
 
@@ -273,7 +276,7 @@ def test_a_trial_goes_through_saving_and_resuming_and_leaves_the_run_alone(case:
     job, _ = shortened(case)
     folder = write_trial(job)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "KITAE_CACHE": str(job.cache)}
-    command = [*precompiling.TRIAL, str(folder)]
+    command = [*compile_ways.TRIAL, str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("step 3/3") == 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from kitae.errors import KitaeError, StoppedError
@@ -19,7 +20,8 @@ from kitae.recipe.base import Duration
 from kitae.recipe.phases import PhaseConfig
 from kitae.recipe.resolve import dump_resolved
 from kitae.recipe.schema import Recipe
-from kitae.stages.job import Job, open_job
+from kitae.stages.files import read_json
+from kitae.stages.job import Job, Machines, open_job
 from kitae.stages.run_folder import RunFolder
 from kitae.storage.files import replace_file
 from kitae.storage.folders import remove_folder
@@ -30,6 +32,8 @@ _SAVED_AFTER = 2
 _EVALUATED_BATCHES = 2
 _AGAIN = "again"
 _FIRST_GRAPHS = "graphs-first.json"
+MACHINES = "machines.json"
+"""In the trial's folder, where several machines take part."""
 
 
 def trial_folder(job: Job) -> Path:
@@ -41,6 +45,7 @@ def write_trial(job: Job) -> Path:
     """Write the trial's recipe into its folder, which is returned. The text must be prepared."""
     folder = trial_folder(job)
     replace_file(folder / "recipe.yaml", dump_resolved(trial_recipe(job)).encode())
+    (folder / MACHINES).unlink(missing_ok=True)
     return folder
 
 
@@ -52,6 +57,7 @@ def trial_recipe(job: Job) -> Recipe:
         "name": "trial",
         "runs": str(trial_folder(job).parent),
         "sample": None,
+        "target": recipe.target.model_copy(update={"node_check": False}),
         "tensorboard": recipe.tensorboard.model_copy(update={"enabled": False}),
         "checkpoint": recipe.checkpoint.model_copy(
             update={"every": Duration(_SAVED_AFTER, "steps"), "keep": 2}
@@ -108,12 +114,20 @@ def _set_back(run: RunFolder) -> bool:
     return True
 
 
+def _machines(folder: Path) -> Machines | None:
+    """The machines that take part, and how something is started on them; None for this one alone."""
+    values = read_json(folder / MACHINES)
+    names = ("names", "addresses", "starter")
+    return Machines(**{**values, **{name: tuple(values[name]) for name in names}}) if values else None
+
+
 def _train(folder: Path) -> int:
     """Train to the end, or go on; the exit code of the command line."""
     from kitae.stages.pipeline import run_stages
 
     try:
-        run_stages(open_job(folder, report=lambda line: print(line, flush=True)), "train")
+        job = open_job(folder, report=lambda line: print(line, flush=True))
+        run_stages(replace(job, machines=_machines(folder)), "train")
     except KitaeError as error:
         print(error if isinstance(error, StoppedError) else f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code

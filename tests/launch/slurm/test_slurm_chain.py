@@ -114,6 +114,24 @@ def test_print_shows_every_script_and_leaves_nothing(recipe: Path, tmp_path: Pat
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_graphs_are_compiled_ahead_on_as_many_nodes_as_train(recipe: Path, capsys):
+    """Only where the recipe says that its nodes compile, or it is asked for."""
+    words = ["train", str(recipe), "--set", "target.backend=xla", "--print"]
+    assert main(words) == 0
+    scripts = capsys.readouterr().out.split("==> ")[1:]
+    assert [script.partition("\n")[0].rpartition("/")[2] for script in scripts] == [
+        "prepare.sh",
+        "import.sh",
+        "precompile.sh",
+        "train.sh",
+    ]
+    assert "#SBATCH --nodes=2-4\n" in scripts[2]
+    assert "#SBATCH --no-requeue\n" in scripts[2]
+    assert "--dependency=afterok:<job of precompile>" in scripts[3]
+    assert main(["precompile", str(recipe), "--print"]) == 0
+    assert "precompile.sh" in capsys.readouterr().out
+
+
 def test_where_nothing_is_submitted_print_says_so(recipe: Path, capsys):
     assert main(["train", str(recipe), "--target", "local", "--print"]) == 2
     assert "with target.kind local there are none" in capsys.readouterr().err

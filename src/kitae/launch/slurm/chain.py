@@ -26,10 +26,13 @@ _STAGE, _BATCH = "kitae.launch.slurm.stage", "kitae.launch.slurm.batch"
 CHAIN = (
     (("plan", "prepare"), Task("prepare", _STAGE, ("prepare",))),
     (("import",), Task("import", _STAGE, ("import",))),
+    (("precompile",), Task("precompile", _STAGE, ("precompile",), all_nodes=True)),
     (("train",), Task("train", _BATCH, trains=True)),
     (("export", "prove"), Task("prove", _STAGE, ("prove",))),
 )
 """Stages of the pipeline, in order, and the job that does them."""
+COMPILES = "xla"
+"""The backend whose graphs are compiled by a job of their own, on as many nodes as train."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +64,19 @@ class Submission:
 
     def tasks(self, last: str) -> list[Task]:
         """Jobs that are needed for the stages up to `last`: those whose results are not there."""
-        names = [name for names, _ in CHAIN for name in names]
-        wanted = names[: names.index(last) + 1]
-        there = self._there()
+        wanted, there = self._wanted(last), self._there()
         return [
             _up_to(task, last)
             for stages, task in CHAIN
             if any(name in wanted and name not in there for name in stages)
         ]
+
+    def _wanted(self, last: str) -> list[str]:
+        """Stages up to `last`. What the nodes compile, only they know: told by the recipe, or asked for."""
+        names = [name for names, _ in CHAIN for name in names]
+        wanted = names[: names.index(last) + 1]
+        compiles = self.recipe.target.backend == COMPILES or last == "precompile"
+        return [name for name in wanted if name != "precompile" or compiles]
 
     def _there(self) -> set[str]:
         """Stages whose results are there, if the run is one of the same recipe."""
@@ -82,7 +90,9 @@ class Submission:
         if _learned(load_recipe(before).recipe) != _learned(self.recipe):
             return set()
         job: Job = open_job(self.run, report=lambda line: None)
-        return {stage.name for stage in STAGES if is_done(job, stage)}
+        found = {stage.name for stage in STAGES if is_done(job, stage)}
+        # Whether all is compiled, only the nodes know; what is trained needs nothing more.
+        return found | {"precompile"} if "train" in found else found
 
     def show(self, last: str) -> None:
         """Print every script, and how it would be submitted; nothing is written."""

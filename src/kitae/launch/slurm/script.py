@@ -27,6 +27,8 @@ class Task:
     """Behind the run's folder."""
     trains: bool = False
     """Whether it takes all nodes, saves before the time limit and is queued again."""
+    all_nodes: bool = False
+    """Whether it takes as many nodes as the training."""
 
 
 def script_of(task: Task, run: Path, target: TargetConfig, cache: Path) -> str:
@@ -53,7 +55,7 @@ def script_of(task: Task, run: Path, target: TargetConfig, cache: Path) -> str:
 def _directives(task: Task, run: Path, target: TargetConfig) -> Iterator[tuple[str, str | None]]:
     yield "job-name", f"{run.name}.{task.stage}"
     # Without tasks: with some for each node, Slurm takes the fewest nodes of a range.
-    yield "nodes", nodes_of(target) if task.trains else "1"
+    yield "nodes", nodes_of(target) if task.trains or task.all_nodes else "1"
     for option, value in (
         ("partition", target.partition),
         ("account", target.account),

@@ -1,11 +1,20 @@
-"""The entry of a job of one node: `python -m kitae.launch.slurm.stage RUN STAGE`, the last stage to do."""
+"""The entry of a job that does stages: `python -m kitae.launch.slurm.stage RUN STAGE`, the last stage to do.
+
+All but `precompile` have one node; that one has the nodes of a training, since each has a cache of its own.
+"""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kitae.errors import KitaeError, StoppedError
+
+if TYPE_CHECKING:
+    from kitae.stages.job import Job
+    from kitae.stages.report import Log
 
 
 def main() -> int:
@@ -21,9 +30,8 @@ def main() -> int:
     resolved = run / "recipe.yaml"
     log = Log()
     try:
-        job = open_job(
-            run if last in ("export", "prove") and resolved.is_file() else recipe_file(run), report=log
-        )
+        file = run if last in ("export", "prove") and resolved.is_file() else recipe_file(run)
+        job = _on_all_nodes(file, log) if last == "precompile" else open_job(file, report=log)
         log.attach(job.run.log)
         run_stages(job, last)
     except KitaeError as error:
@@ -33,6 +41,18 @@ def main() -> int:
         for line in summary(job.run):
             log(line)
     return 0
+
+
+def _on_all_nodes(file: Path, log: Log) -> Job:
+    """The job of a recipe on the nodes of this batch job; of one node alone as anywhere."""
+    from kitae.launch.slurm.allocation import Allocation
+    from kitae.launch.slurm.commands import Slurm
+    from kitae.stages.job import open_job
+
+    slurm = Slurm()
+    here = Allocation.here(slurm)
+    job = open_job(file, [f"target.nodes={len(here.names)}"], report=log)
+    return job if len(here.names) == 1 else replace(job, machines=here.machines(slurm, here.names))
 
 
 if __name__ == "__main__":
