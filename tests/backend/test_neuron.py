@@ -21,6 +21,21 @@ def plays(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def test_its_place_in_the_table():
     assert NeuronBackend.name == "neuron"
     assert (NeuronBackend.lazy, NeuronBackend.static, NeuronBackend.exclusive) == (False, True, True)
+    assert NeuronBackend.transport(1) == ("neuron", False)
+
+
+def test_collectives_that_are_registered_on_import(plays: StandIn, monkeypatch: pytest.MonkeyPatch):
+    plays(**WHOLE)
+    known = torch.distributed.Backend.backend_list
+    monkeypatch.setattr(torch.distributed.Backend, "backend_list", list(known))
+    with pytest.raises(RecipeError, match=r"2\.14\.3\.0 brings no process group"):
+        NeuronBackend.transport(8)
+
+    def imported(name: str) -> None:
+        assert name == "torch_neuronx"
+        torch.distributed.Backend.backend_list.append("neuron")
+
+    monkeypatch.setattr(neuron, "import_module", imported)
     assert NeuronBackend.transport(8) == ("neuron", False)
 
 

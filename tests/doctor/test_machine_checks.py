@@ -4,6 +4,7 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
+import kitae.doctor.checks as checks
 import kitae.doctor.machine as machine
 from kitae.doctor.finding import Patient
 
@@ -103,3 +104,17 @@ def test_disk_of_a_folder_that_is_not_there_yet(patient, monkeypatch):
     (found,) = machine.disk(patient)
     assert found.level == "note"
     assert "4.9 GB free; set KITAE_CACHE" in found.text
+
+
+def test_a_check_that_breaks_leaves_the_others(patient, monkeypatch):
+    """On a machine that nobody foresaw."""
+
+    def broken(patient):
+        raise RuntimeError("no such register")
+        yield
+
+    monkeypatch.setattr(checks, "CHECKS", {"first": broken, "second": machine.python})
+    first, second = checks.examine(patient)
+    assert (first.level, first.subject) == ("note", "first")
+    assert first.text == "could not be looked at: RuntimeError: no such register"
+    assert second.subject == "python"

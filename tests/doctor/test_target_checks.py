@@ -88,6 +88,42 @@ def test_the_precision_is_the_recipes(tmp_path: Path):
         aim(bare, "cpu", "bf17", None)
 
 
+@pytest.mark.parametrize(
+    ("machine", "count", "level"),
+    [
+        ("trn1.32xlarge", 32, "ok"),
+        ("trn1.32xlarge", 8, "note"),
+        ("trn1.32xlarge", 24, "fail"),
+        ("trn1.32xlarge", 3, "fail"),
+        ("trn2.48xlarge", 64, "ok"),
+    ],
+)
+def test_how_many_ranks_train_together(machine: str, count: int, level: str, tmp_path: Path):
+    """Pain T58: 24 of 32 cores, or a number that the chip's collectives do not take."""
+    one = Patient(tmp_path, target=target_of(machine, "bf16"), ranks=count)
+    assert rows(target.ranks(one)) == [(level, "ranks")]
+    assert list(target.ranks(Patient(tmp_path, target=target_of(machine, "bf16")))) == []
+
+
+def test_idle_cores_are_counted(tmp_path: Path):
+    (found,) = target.ranks(Patient(tmp_path, target=target_of("trn1.32xlarge", "bf16"), ranks=8))
+    assert found.text == "8 on each machine: 24 of 32 cores are idle"
+
+
+def test_ranks_and_changes_of_a_recipe(tmp_path: Path):
+    recipe = tmp_path / "recipe.yaml"
+    text = (
+        "kitae: 1\nname: a\nmodel: {folder: m}\ndata: {train: [{path: t.txt}]}\ntraining: {duration: 1 steps}"
+    )
+    recipe.write_text(f"{text}\nparallel: {{tensor_parallel_size: 8, data_parallel_size: 8}}\n")
+    two = ["target.kind=slurm", "target.nodes=2", "training.precision=bf16-sr"]
+    found = aim(Patient(tmp_path), "trn1.32xlarge", None, recipe, two)
+    assert (found.ranks, found.target.precision) == (32, "bf16-sr")
+    assert aim(Patient(tmp_path), "trn1.32xlarge", None, recipe).ranks == 64
+    auto = ["parallel.data_parallel_size=auto"]
+    assert aim(Patient(tmp_path), "trn1.32xlarge", None, recipe, auto).ranks is None
+
+
 @pytest.fixture
 def packages(monkeypatch: pytest.MonkeyPatch):
     """Makes these versions the installed ones."""

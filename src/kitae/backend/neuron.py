@@ -10,9 +10,12 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from kitae.backend.base import Backend, measured_peak
 from kitae.backend.stack import instance_type, neuron_package
@@ -61,7 +64,13 @@ class NeuronBackend(Backend):
 
     @classmethod
     def transport(cls, local_size: int) -> tuple[str, bool]:
-        """Its own collectives, on the device. What ranks agree on over host memory stays with gloo."""
+        """Its own collectives, on the device. What ranks agree on over host memory stays with gloo.
+
+        Groups of both kinds stand side by side, so that no composite of the two is needed. Raises
+        `RecipeError` where the release brings no collectives.
+        """
+        if local_size > 1:
+            _register_collectives()
         return _TRANSPORT, False
 
     def release_memory(self) -> None:
@@ -109,6 +118,19 @@ _OBSTACLES = {
     "unclear": "torch-neuronx {version} is neither clearly TorchNeuron nor clearly the one for torch-xla: "
     "install one of them anew",
 }
+
+
+def _register_collectives() -> None:
+    """Importing the package registers its process group, where torch has not done so by itself."""
+    if _TRANSPORT not in dist.Backend.backend_list:
+        with suppress(ImportError):
+            import_module("torch_neuronx")
+    if _TRANSPORT not in dist.Backend.backend_list:
+        version = neuron_package().version
+        raise RecipeError(
+            f"backend 'neuron': torch-neuronx {version} brings no process group for torch.distributed, "
+            "without which one process alone can train; update it"
+        )
 
 
 def _module() -> Any:

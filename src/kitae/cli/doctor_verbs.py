@@ -69,7 +69,7 @@ def doctor(
     from kitae.doctor.checks import examine
     from kitae.stages.examining import aim, patient_of
 
-    patient = aim(patient_of(subject, changes, dictionary), target, precision, subject)
+    patient = aim(patient_of(subject, changes, dictionary), target, precision, subject, changes)
     findings = []
     width = 17 if target is None else _WIDE
     for finding in examine(patient):

@@ -15,6 +15,7 @@ CHECKS: dict[str, Check] = {
     "backend": machine.backend,
     "cache": machine.disk,
     "target": target.target,
+    "ranks": target.ranks,
     "variables": target.variables,
     "torch-neuronx": sdk.package,
     "neuron sdk": sdk.release_of,
@@ -46,3 +47,7 @@ def examine(patient: Patient) -> Iterator[Finding]:
             if str(error) not in told:
                 told.add(str(error))
                 yield Finding("fail", name, str(error))
+        except (
+            Exception
+        ) as error:  # on a machine that nobody foresaw, the other checks are still worth having
+            yield Finding("note", name, f"could not be looked at: {type(error).__name__}: {error}")

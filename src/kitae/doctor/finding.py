@@ -46,6 +46,8 @@ class Patient:
     """The beginning of the recipe's own text; None where there is no recipe."""
     target: Target | None = None
     """The machine type that is meant; None where nothing is asked of it."""
+    ranks: int | None = None
+    """Processes that the recipe has on each machine, where both are known."""
     runs: Path = Path("runs")
     """Folder of the runs."""
 

@@ -65,11 +65,11 @@ def backend(patient: Patient) -> Iterator[Finding]:
     """What computes here."""
     import torch
 
-    from kitae.backend.table import select
+    from kitae.backend.table import chosen
 
-    chosen = select()
+    here = chosen()  # the class: a device that is taken is one that a training cannot have
     parts = [
-        f"{chosen.name}, {chosen.devices()} device{'s' * (chosen.devices() != 1)}",
+        f"{here.name}, {here.devices()} device{'s' * (here.devices() != 1)}",
         f"{torch.get_num_threads()} threads",
         f"{psutil.virtual_memory().total / 1e9:.1f} GB of memory",
     ]

@@ -110,6 +110,23 @@ def target(patient: Patient) -> Iterator[Finding]:
         yield Finding("note", "target", text)
 
 
+def ranks(patient: Patient) -> Iterator[Finding]:
+    """Whether as many processes as the recipe has can train together on the machine."""
+    one, count = patient.target, patient.ranks
+    if one is None or count is None or one.instance is None or not one.instance.devices:
+        return
+    machine, cores = machine_of(one.name), one.instance.devices
+    allowed = machine.workers if machine is not None else tuple(range(1, cores + 1))
+    source = machine.source if machine is not None else ""
+    if count not in allowed:
+        text = f"{count} on each machine, where {', '.join(map(str, allowed))} can train together"
+        yield Finding("fail", "ranks", f"{text}: change parallel's sizes or target.nodes", source)
+    elif count < cores:
+        yield Finding("note", "ranks", f"{count} on each machine: {cores - count} of {cores} cores are idle")
+    else:
+        yield Finding("ok", "ranks", f"{count} on each machine, all of its cores", source)
+
+
 def variables(patient: Patient) -> Iterator[Finding]:
     """What each rank gets, and why; where the user's own setting is kept instead; what is refused."""
     one = patient.target

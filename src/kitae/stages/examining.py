@@ -15,6 +15,7 @@ from kitae.data.sources import Sources, open_source
 from kitae.doctor.finding import Patient
 from kitae.errors import RecipeError
 from kitae.recipe.load import load_recipe
+from kitae.recipe.schema import Recipe
 from kitae.stages.files import read_json
 from kitae.stages.job import Job, open_job
 from kitae.storage.cache import cache_folder
@@ -28,7 +29,13 @@ SAMPLE_CHARS = 100_000
 """So much of a text tells what it is like."""
 
 
-def aim(patient: Patient, target: str | None, precision: str | None, recipe: Path | None) -> Patient:
+def aim(
+    patient: Patient,
+    target: str | None,
+    precision: str | None = None,
+    recipe: Path | None = None,
+    changes: Sequence[str] = (),
+) -> Patient:
     """The same, with the machine type that is meant. Raises `RecipeError` for names that there are not.
 
     The precision is the one given, else that of the recipe, as it would be there.
@@ -41,19 +48,28 @@ def aim(patient: Patient, target: str | None, precision: str | None, recipe: Pat
         return patient
     if precision is not None and precision not in PRECISIONS:
         raise RecipeError(unknown("precision", precision, PRECISIONS))
-    found = target_of(target, precision or "bf16")
-    if precision is None:
-        precision = _precision(recipe) if recipe is not None else AUTO
-        found = replace(
-            found, precision=_AUTOMATIC.get(found.stack, "bf16") if precision == AUTO else precision
-        )
-    return replace(patient, target=found)
+    raw = _as_written(recipe, changes)
+    found = target_of(target, precision or (AUTO if raw is None else raw.training.precision))
+    if found.precision == AUTO:
+        found = replace(found, precision=_AUTOMATIC.get(found.stack, "bf16"))
+    return replace(patient, target=found, ranks=None if raw is None else _ranks(raw))
 
 
-def _precision(path: Path) -> str:
-    """Of a recipe, before anything automatic is settled for this machine; automatic for other folders."""
-    file = path / "recipe.yaml" if path.is_dir() else path
-    return load_recipe(file).recipe.training.precision if file.is_file() else AUTO
+def _as_written(path: Path | None, changes: Sequence[str]) -> Recipe | None:
+    """A recipe before anything automatic is settled for this machine; None of folders without one."""
+    file = path / "recipe.yaml" if path is not None and path.is_dir() else path
+    return load_recipe(file, changes).recipe if file is not None and file.is_file() else None
+
+
+def _ranks(recipe: Recipe) -> int | None:
+    """Processes on each machine, as far as the recipe says; else a machine gets as many as it has cores."""
+    parallel, target = recipe.parallel, recipe.target
+    if isinstance(target.processes_per_node, int):
+        return target.processes_per_node
+    if parallel.data_parallel_size == AUTO or target.least != target.most:
+        return None
+    world = parallel.data_parallel_size * parallel.tensor_parallel_size
+    return world // target.most if world % target.most == 0 else None
 
 
 def patient_of(subject: Path | None, changes: Sequence[str] = (), dictionary: str | None = None) -> Patient:

@@ -20,6 +20,7 @@ from kitae.backend.base import Backend
 from kitae.backend.table import select
 from kitae.doctor.chip.cases import CASES, STEPS, job_of
 from kitae.doctor.chip.recorded import losses_of
+from kitae.parallel.layout import Box
 from kitae.parallel.mesh import Mesh
 from kitae.storage.files import replace_file
 from kitae.train.loop import train
@@ -154,7 +155,7 @@ def rounding(mesh: Mesh, backend: str, folder: str) -> None:
 
     def keyed(values: torch.Tensor) -> torch.Tensor:
         shape = tuple(values.shape)
-        bits = keyed_bits(key, "chip-test", shape, _whole(shape), values.device)
+        bits = keyed_bits(key, "chip-test", shape, Box.whole(shape), values.device)
         return stochastic_round(values, bits)
 
     ways = {"device": lambda values: values.to(torch.bfloat16), "keyed": keyed}
@@ -164,12 +165,6 @@ def rounding(mesh: Mesh, backend: str, folder: str) -> None:
         for part in PARTS_OF_A_STEP
     ]
     _write(mesh, folder, "rounding", {"count": _COUNT, "rows": rows})
-
-
-def _whole(shape: tuple[int, ...]) -> Any:
-    from kitae.parallel.layout import Box
-
-    return Box.whole(shape)
 
 
 def _statistics(
