@@ -19,6 +19,7 @@ data:
   tokenizer: {hub: nobody/has-this}
   train: [{path: text}]
   sequence_length: 8192
+  document_mask: false
 training: {duration: 100 steps, global_batch_size: 1024, micro_batch_size: 1}
 parallel: {tensor_parallel_size: 32, sequence_parallel: true}
 """

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
-from measured_update import measured_peak, work_for
+from measured_update import measured_peak, recipe_for, work_for
 
 from kitae import catalog
+from kitae.model import neuron_attention
+from kitae.model.attention import OwnKernel
+from kitae.model.neuron_attention import Asked, choose_attention
+from kitae.model.tables import parse_config
 from kitae.plan import decoder_memory
 from kitae.plan.memory import memory_of
+from kitae.plan.published import published_rows
+from kitae.plan.work import work_of
 
 DECODER = dict(catalog.preset("llama-tiny").config)
 QWEN3 = {**DECODER, "model_type": "qwen3", "head_dim": 16, "architectures": ["Qwen3ForCausalLM"]}
@@ -85,3 +92,38 @@ def test_state_and_buckets_of_copies(zero1: bool):
     assert two.state["gradients"] == one.state["gradients"]
     share = two.state["optimizer"] / one.state["optimizer"]
     assert share == pytest.approx(0.5 if zero1 else 1.0, rel=0.01)
+
+
+def test_attention_without_a_kernel_keeps_its_probabilities():
+    """Llama 3.1 8B over 32 processes: one head of 8,192 x 8,192 in bf16 for each of 32 layers."""
+    row = next(row for row in published_rows() if row.name.startswith("Llama 3.1 8B, 4"))
+    kernel, plain = memory_of(row.work), memory_of(replace(row.work, scores="kept"))
+    assert plain.kept - kernel.kept == 32 * 8192 * 8192 * 2
+    again = replace(row.work, recompute="full")
+    kept = [memory_of(replace(again, scores=kind)) for kind in ("fused", "kept")]
+    assert kept[0].kept == kept[1].kept
+    assert kept[1].backward > kept[0].backward
+
+
+def test_which_attention_a_recipe_gets_is_what_the_chip_is_asked_for():
+    """The same answers as `model/neuron_attention.py` gives where its kernel is there."""
+    config = parse_config({**DECODER, "head_dim": 64})
+    for length, mask, wanted, precision in product(
+        (2048, 4096, 3000), (False, True), ("auto", "kernel", "plain"), ("bf16", "fp32")
+    ):
+        asked = Asked(length, config.head_dim, frozenset(config.windows), precision, mask)
+        if wanted == "kernel" and (length % 2048 or precision == "fp32"):
+            continue  # refused there
+        recipe = recipe_for(
+            length=length, document_mask=mask, attention=wanted, precision=precision, micro_batch_size=1
+        )
+        choice = choose_attention(wanted, "there", asked)
+        assert choice is not None
+        found = work_of(recipe, config, False, "xla").scores
+        assert found == {"kernel": "fused", "plain": "kept"}[choice.kind]
+        assert work_of(recipe, config, False, "neuron").scores == "fused"
+
+
+@pytest.fixture(autouse=True)
+def a_kernel_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neuron_attention, "SOURCES", {"there": lambda: OwnKernel(lambda q, k, v: v)})

@@ -57,13 +57,19 @@ class RandomRows:
 
 def work_for(config: dict[str, Any], **training: Any) -> Work:
     """A recipe's work on one CPU; `training` are fields of that section, and objective, length, optimizer."""
+    parsed = parse_config(config)
+    return work_of(recipe_for(**training), parsed, parsed.tie_word_embeddings, "cpu")
+
+
+def recipe_for(**training: Any) -> Recipe:
+    """The recipe of such a work."""
     objective = training.pop("objective", "causal-lm")
     data: dict[str, Any] = {"train": [{"path": "x"}], "sequence_length": training.pop("length", 64)}
     data["document_mask"] = training.pop("document_mask", False)
     if objective == "classification":
         data["labels"] = {"field": "label"}
     optimizer = {"name": training.pop("optimizer", "adamw")}
-    recipe = Recipe.model_validate(
+    return Recipe.model_validate(
         {
             "kitae": 1,
             "name": "tiny",
@@ -75,8 +81,6 @@ def work_for(config: dict[str, Any], **training: Any) -> Work:
             "parallel": {"data_parallel_size": 1, "zero1": False},
         }
     )
-    parsed = parse_config(config)
-    return work_of(recipe, parsed, parsed.tie_word_embeddings, "cpu")
 
 
 def measured_peak(work: Work, updates: int = 1) -> int:

@@ -40,7 +40,13 @@ def _attention(work: Work) -> int:
     statistics = work.heads if not work.blocked else 0
     statistics += work.heads + work.kv_heads if config.qk_norm else 0
     cast = config.hidden_size * queries if work.precision == "autocast" else 0
-    return work.tokens * (numbers * work.product_bytes + statistics * FP32) + cast * work.product_bytes
+    kept = work.tokens * (numbers * work.product_bytes + statistics * FP32) + cast * work.product_bytes
+    return kept + (_scores(work) if work.scores == "kept" else 0)
+
+
+def _scores(work: Work) -> int:
+    """Attention's probabilities, where they are written out."""
+    return work.rows * work.heads * work.length**2 * work.product_bytes
 
 
 def _values_are_a_view(work: Work) -> bool:
@@ -81,7 +87,7 @@ def backward_of_layer(work: Work) -> int:
 def _attention_backward(work: Work) -> int:
     """Gradients of queries, keys and values; of a block of queries, scores, probabilities and gradients."""
     if not work.blocked:
-        return 0
+        return 2 * _scores(work) if work.scores == "kept" else 0
     config = _config(work)
     numbers = (work.heads + 2 * work.kv_heads) * config.head_dim * work.tokens
     block = work.rows * work.heads * min(QUERY_BLOCK, work.length) * work.length

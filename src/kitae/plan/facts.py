@@ -27,6 +27,8 @@ def assumptions(found: Estimate) -> Iterator[str]:
     """What the numbers rest on, a line each."""
     work, machine = found.phases[0].work, found.machine
     yield from _speed(found) if machine.local is None else machine.local.assumptions(work)
+    if work.backend == "xla" and work.is_decoder:
+        yield _ATTENTION[work.scores]
     yield "activations: closed form, within a tenth on CPUs; compiled programs may hold more or less"
     if machine.instance is not None:
         compile_min = COMPILE_S[work.backend] / 60
@@ -42,6 +44,17 @@ def assumptions(found: Estimate) -> Iterator[str]:
                 f"the cluster is made in {CREATE_S / 60:g} min and taken down in {TEARDOWN_S / 60:g} min, "
                 "without nodes"
             )
+
+
+_ATTENTION = {
+    "fused": "attention is the SDK's kernel, which is taken to be there",
+    "kept": (
+        "attention keeps its probabilities, as the SDK's kernel does not fit or gives something up: it wants "
+        "rows of a multiple of 2048 tokens, bf16, no window, and training.attention=kernel or "
+        "data.document_mask=false"
+    ),
+    "again": "attention computes its probabilities again in the backward pass",
+}
 
 
 def _speed(found: Estimate) -> Iterator[str]:

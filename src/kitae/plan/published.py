@@ -74,7 +74,7 @@ def _row(entry: Mapping[str, Any], shapes: Mapping[str, Any]) -> Row:
         bucket_bytes=entry.get("bucket_bytes", 130_000_000),
         backend="xla",
         pipeline=pp,
-        fused_attention=entry.get("fused", True),
+        scores=entry.get("scores", "fused"),
         sum_bytes=entry.get("sum_bytes", FP32),
     )
     return Row(entry["name"], work, machine, entry["rows_per_s"], entry["release"])

@@ -26,11 +26,11 @@ from kitae.plan.work import FP32, Work, layouts_of
 
 OVERLAPPED = {"cuda": 0.9, "cpu": 0.0, "xla": 0.0, "neuron": 0.5}
 """Share of the exchange between copies that the last backward pass hides, by backend."""
-SCORE_PASSES = {"fused": 0, "written": 14, "dropped": 20}
+SCORE_PASSES = {"fused": 0, "kept": 11, "again": 14, "dropped": 20}
 """Reads and writes of an attention probability through memory, by the kind of attention.
 
-In one kernel, none. Else 4 forward (scores, softmax in and out, product), 3 again in the backward pass, which
-keeps none, and 7 there; dropout has 3 more each way, nothing again, and some for what it draws.
+In one kernel, none. Else 4 forward (scores, softmax in and out, product) and 7 backward, 3 of the former
+again where nothing is kept; dropout has 3 more each way, and some for what it draws.
 """
 WRITES_DROPPED = ("xla", "neuron")
 """Backends on which dropout keeps attention from being one kernel."""
@@ -161,7 +161,7 @@ def _score_bytes(work: Work) -> float:
 def _attention_kind(work: Work) -> str:
     if work.attention_dropout and work.backend in WRITES_DROPPED:
         return "dropped"
-    return "fused" if work.fused_attention else "written"
+    return work.scores
 
 
 def _optimizer_bytes(work: Work) -> float:

@@ -23,6 +23,8 @@ HIDDEN_BYTES = {"fp32": 4, "bf16": 2, "bf16-sr": 2, "autocast": 4}
 PRODUCT_BYTES = {"fp32": 4, "bf16": 2, "bf16-sr": 2, "autocast": 2}
 """Of a number inside layers."""
 WIRE_BYTES = {"fp32": 4, "bf16": 2}
+KERNEL_LENGTH, KERNEL_HEAD = 2048, 128
+"""Rows of a multiple of this, and heads up to this, fit the kernel that `model/neuron_attention.py` knows."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,9 @@ class Work:
     backend: str
     pipeline: int = 1
     """Stages that layers are cut into; kitae has one, published rows of others have more."""
-    fused_attention: bool = True
-    """Whether attention without dropout is one kernel; some published rows of others had none."""
+    scores: str = "fused"
+    """What becomes of attention's probabilities without dropout: fused in one kernel; kept for the backward
+    pass; or computed again there, as some published rows of others have it."""
     sum_bytes: int = FP32
     """Of a gradient's sum and of the optimizer's moments; some published rows of others had them in bf16."""
 
@@ -199,7 +202,19 @@ def work_of(recipe: Recipe, config: ModelConfig, tied: bool, backend: str) -> Wo
         wire_bytes=WIRE_BYTES[parallel.reduce_dtype],
         bucket_bytes=parallel.bucket_bytes,
         backend=backend,
+        scores=_scores(recipe, config, backend),
     )
+
+
+def _scores(recipe: Recipe, config: ModelConfig, backend: str) -> str:
+    """On Trainium1 there is the SDK's kernel, where it fits and the recipe gives nothing up for it."""
+    training, data = recipe.training, recipe.data
+    if backend != "xla" or not isinstance(config, DecoderConfig):
+        return "fused"
+    fits = data.sequence_length % KERNEL_LENGTH == 0 and config.head_dim <= KERNEL_HEAD
+    fits = fits and set(config.windows) <= {None} and training.precision != "fp32"
+    wanted = training.attention == "kernel" or (training.attention == "auto" and not data.document_mask)
+    return "fused" if fits and wanted else "kept"
 
 
 def _predictions(recipe: Recipe) -> int:
