@@ -66,9 +66,10 @@ def _ranks(recipe: Recipe) -> int | None:
     parallel, target = recipe.parallel, recipe.target
     if isinstance(target.processes_per_node, int):
         return target.processes_per_node
-    if parallel.data_parallel_size == AUTO or target.least != target.most:
+    copies = parallel.data_parallel_size
+    if not isinstance(copies, int) or target.least != target.most:
         return None
-    world = parallel.data_parallel_size * parallel.tensor_parallel_size
+    world = copies * parallel.tensor_parallel_size
     return world // target.most if world % target.most == 0 else None
 
 
