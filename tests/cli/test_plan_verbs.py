@@ -23,6 +23,7 @@ data:
 training: {duration: 100 steps, global_batch_size: 1024, micro_batch_size: 1}
 parallel: {tensor_parallel_size: 32, sequence_parallel: true}
 """
+FOUR = ["--instance", "trn1.32xlarge", "--nodes", "4"]
 
 
 @pytest.fixture
@@ -93,6 +94,10 @@ def test_machines_are_compared_with_time_counted(path: str, capsys: pytest.Captu
         (["--instance", "r6a.12xlarge"], "it has no accelerator"),
         (["--instance", "trn1.32xlarge", "--nodes", "4", "--until", "2026-01-01T00:00Z"], "that has passed"),
         (["--instance", "trn1.32xlarge", "--until", "tomorrow"], "is no time such as"),
+        (
+            [*FOUR, "--until", "2099-01-01T00:00Z", "--set", "target.time_limit=40000-00:00:00"],
+            "target.time_limit (40000-00:00:00) goes past 2099-01-01",
+        ),
         (["--nodes", "4"], "--nodes: it needs --instance"),
         (["--max-cost", "4"], "--max-cost: it needs --instance"),
         (["--instance", "trn9"], "no instance is called 'trn9'"),

@@ -36,6 +36,15 @@ def test_the_longest_time_counts_with_compilation_and_start():
         refuse_after(found, NOW - timedelta(hours=1), NOW)
 
 
+def test_a_time_limit_that_crosses_the_end_is_refused():
+    """Row 16: the block ends in 12 hours, the job may take 24."""
+    short, end = planned(Duration(1, "steps")), NOW + timedelta(hours=12)
+    refuse_after(short, end, NOW, "11:59:00")
+    with pytest.raises(RecipeError, match=r"target.time_limit \(1-00:00:00\) goes past 2026-12-02 00:00 UTC"):
+        refuse_after(short, end, NOW, "1-00:00:00")
+    refuse_after(short, None, NOW, "1-00:00:00")
+
+
 def test_an_unknown_length_is_refused():
     with pytest.raises(RecipeError, match="in steps or tokens"):
         refuse_after(planned(Duration(2, "epochs")), NOW + timedelta(days=300), NOW)

@@ -98,7 +98,7 @@ def plan(
     elif compare is not None:
         _compare(recipe, changes, compare, rent, as_json)
     elif instance is not None:
-        limits(_rented(recipe, changes, instance, nodes, rent, as_json))
+        limits(*_rented(recipe, changes, instance, nodes, rent, as_json))
     else:
         _here(recipe, changes, as_json)
 
@@ -132,8 +132,8 @@ def _here(recipe: Path, changes: list[str], as_json: bool) -> None:
 
 def _rented(
     recipe: Path, changes: list[str], name: str, nodes: int | None, rent: Rent, as_json: bool
-) -> Estimate:
-    """Show the plan."""
+) -> tuple[Estimate, str | None]:
+    """Show the plan; what it is, and the time limit of its job."""
     from kitae.cli.plan_tables import show
     from kitae.plan.facts import as_json as facts_of
     from kitae.stages.estimating import estimate_of, machine_of, open_plan, shape_of, trainable
@@ -146,7 +146,8 @@ def _rented(
         print(json.dumps(facts_of(found, *shape.notes), indent=2))
     else:
         show(found, *shape.notes)
-    return found
+    target = job.recipe.target
+    return found, None if target.kind == "local" else target.time_limit
 
 
 def _search(
@@ -167,7 +168,7 @@ def _search(
     show_search(recipe, changes, instance, nodes, rent, most, end, as_json)
 
 
-def _limits(max_cost: str | None, until: str | None) -> Callable[[Estimate], None]:
+def _limits(max_cost: str | None, until: str | None) -> Callable[[Estimate, str | None], None]:
     """What raises `RecipeError` for a plan that costs more, or ends later, than it may."""
     from kitae.plan.money import refuse_above
     from kitae.plan.window import moment, refuse_after
@@ -175,9 +176,9 @@ def _limits(max_cost: str | None, until: str | None) -> Callable[[Estimate], Non
     most = None if max_cost is None else _usd("--max-cost", max_cost)
     end = None if until is None else moment(until)
 
-    def check(found: Estimate) -> None:
+    def check(found: Estimate, time_limit: str | None) -> None:
         refuse_above(found.bill.total if found.bill is not None else None, most)
-        refuse_after(found, end, datetime.now(timezone.utc))
+        refuse_after(found, end, datetime.now(timezone.utc), time_limit)
 
     return check
 

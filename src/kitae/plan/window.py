@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from kitae.errors import RecipeError
 from kitae.plan.estimate import Estimate
 from kitae.plan.phases import COMPILE_S, START_S, WARM_UP_S, span
+from kitae.recipe.target import seconds_of
 
 
 def longest_s(found: Estimate) -> float | None:
@@ -25,11 +26,16 @@ def moment(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
 
 
-def refuse_after(found: Estimate, end: datetime | None, now: datetime) -> None:
-    """Raise `RecipeError` where the training may go on after `end`, or nobody knows."""
+def refuse_after(found: Estimate, end: datetime | None, now: datetime, time_limit: str | None = None) -> None:
+    """Raise `RecipeError` where the training, or its job's time limit, may reach past `end`."""
     if end is None:
         return
     left, longest = (end - now).total_seconds(), longest_s(found)
+    if time_limit is not None and 0 < left < seconds_of(time_limit):
+        raise RecipeError(
+            f"--until: target.time_limit ({time_limit}) goes past {end:%Y-%m-%d %H:%M %Z}: a job begun now would "
+            f"be killed there, or not begin; make it shorter than {span(left)}, so that it saves before"
+        )
     if longest is None:
         raise RecipeError("--until: the length is unknown; write training.duration in steps or tokens")
     if longest > left:
