@@ -64,3 +64,22 @@ def test_a_tokenizer_folder_that_is_missing_is_named(case: Path, capsys: pytest.
     assert kitae("plan", "recipe.yaml", *changes, "--set", "name=other") == 4
     assert "nowhere does not exist" in capsys.readouterr().err
     assert kitae("plan", "recipe.yaml", *changes, "--instance", "trn1.2xlarge", "--nodes", "1") == 4
+
+
+def test_a_tokenizer_that_would_be_fetched_is_assumed_without_torch(
+    case: Path, capsys: pytest.CaptureFixture
+):
+    """A named one comes out of a package; the run itself plans again, with the real one."""
+    words = ["--set", "model={preset: llama-tiny}", "--set", "data.tokenizer={named: smollm2-135m}"]
+    code = (
+        "import sys; from kitae.cli.main import main; code = main(['plan', 'recipe.yaml', *sys.argv[1:]]); "
+    )
+    code += "sys.exit(code or 3 * ('torch' in sys.modules))"
+    home = str(Path(kitae_package.__file__).parents[1])
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": home}, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "plan: assumed: the tokenizer is not here: 512 rows of the vocabulary" in done.stdout
+    plan = json.loads((case / "runs/tiny/plan.json").read_text())
+    assert plan["estimate"]["assumptions"][0].startswith("the tokenizer is not here")
+    assert "plan" not in json.loads((case / "runs/tiny/run.json").read_text())["stages"]

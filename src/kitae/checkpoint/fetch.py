@@ -17,11 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from kitae.catalog.models import NamedModel, named_model
-from kitae.checkpoint.export import export
-from kitae.checkpoint.gguf import GgufSource
 from kitae.checkpoint.gguf_tokenizer import write_tokenizer
 from kitae.errors import WeightsError
 from kitae.recipe.sources import ModelConfig, TokenizerConfig
@@ -100,6 +96,12 @@ def _named(model: NamedModel, cache: Path, report: Report) -> Path:
 
 
 def _make(model: NamedModel, folder: Path, report: Report) -> None:
+    # What is there already, plans find without torch.
+    import torch
+
+    from kitae.checkpoint.export import export
+    from kitae.checkpoint.gguf import GgufSource
+
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as temporary:
         file = _installed(model) or _downloaded(model, Path(temporary), report)
         _require_hash(model, file)

@@ -153,7 +153,7 @@ def machine_here() -> tuple[str, int]:
 def shape_of(job: PlanJob, *, guess: bool) -> Shape:
     """The model to train; its weights are not read.
 
-    With `guess`, a preset whose tokenizer is on the Hub and not here has the vocabulary of the preset, and a
+    With `guess`, a preset whose tokenizer would have to be fetched has the vocabulary of the preset, and a
     model that is there, of sizes that the catalogue has, those.
     """
     model, tokenizer = job.recipe.model, job.recipe.data.tokenizer
@@ -177,8 +177,8 @@ def shape_of(job: PlanJob, *, guess: bool) -> Shape:
 
 
 def _is_far(job: PlanJob, tokenizer: TokenizerConfig | str) -> bool:
-    """Whether a tokenizer would have to come from the Hub."""
-    return isinstance(tokenizer, TokenizerConfig) and tokenizer.hub is not None and not job.has(tokenizer)
+    """Whether a tokenizer would have to come from the Hub or out of a package."""
+    return isinstance(tokenizer, TokenizerConfig) and tokenizer.folder is None and not job.has(tokenizer)
 
 
 def _preset_rows(model: ModelConfig) -> int:

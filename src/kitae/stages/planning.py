@@ -113,22 +113,27 @@ def plan_here(
         for warning in job.warnings:
             job.report(f"warning: {warning}")
         refuse_other_training(job)
-        found, estimate = _plan(job, shape_of(job, guess=False))
-        job.run.finish("plan", plan_key(job), found)
+        shape = shape_of(job, guess=True)
+        found, estimate = _plan(job, shape, shape.notes)
+        # A stage is done when it has read what its key is of; with a guess, the run plans again.
+        if not shape.notes:
+            job.run.finish("plan", plan_key(job), found)
     return found, estimate
 
 
-def _plan(job: Job, start: Start) -> tuple[dict[str, Any], Estimate | None]:
+def _plan(job: Job, start: Start, notes: Sequence[str] = ()) -> tuple[dict[str, Any], Estimate | None]:
     from kitae.plan.facts import as_json
 
     found = memory_plan(start, job.recipe.training.precision, job.recipe.parallel)
     estimate = _estimate(job, start)
     job.report(f"plan: {memory_line(found)}")
+    for note in notes:
+        job.report(f"plan: assumed: {note}")
     if _state_of_all(found) > found["host_memory_bytes"]:
         job.report("plan: warning: this does not fit into the memory of this machine; use a smaller model")
     elif estimate is not None:
         job.report(f"plan: {estimate.sentence}")
-    found = {**found, "estimate": None if estimate is None else as_json(estimate)}
+    found = {**found, "estimate": None if estimate is None else as_json(estimate, *notes)}
     write_json(job.run.path / "plan.json", {**found, "experience": _experience(estimate)})
     return found, estimate
 
