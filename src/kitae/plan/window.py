@@ -33,8 +33,8 @@ def refuse_after(found: Estimate, end: datetime | None, now: datetime, time_limi
     left, longest = (end - now).total_seconds(), longest_s(found)
     if time_limit is not None and 0 < left < seconds_of(time_limit):
         raise RecipeError(
-            f"--until: target.time_limit ({time_limit}) goes past {end:%Y-%m-%d %H:%M %Z}: a job begun now would "
-            f"be killed there, or not begin; make it shorter than {span(left)}, so that it saves before"
+            f"--until: target.time_limit ({time_limit}) goes past {end:%Y-%m-%d %H:%M %Z}: a job begun now "
+            f"would be killed there, or not begin; make it shorter than {span(left)}, so that it saves before"
         )
     if longest is None:
         raise RecipeError("--until: the length is unknown; write training.duration in steps or tokens")
