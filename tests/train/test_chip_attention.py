@@ -13,7 +13,7 @@ from kitae.backend.table import select
 from kitae.errors import RecipeError
 from kitae.model import neuron_attention
 from kitae.model.attention import OwnKernel
-from kitae.model.neuron_attention import no_kernel_known
+from kitae.model.neuron_attention import NONE_KNOWN
 from kitae.train import chip_attention
 from kitae.train.chip_attention import settle_attention
 from kitae.train.loop import train
@@ -66,7 +66,7 @@ def test_where_documents_are_kept_apart_the_plain_form_computes(tmp_path: Path, 
 
 
 def test_a_kernel_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, chip):
-    monkeypatch.setattr(neuron_attention, "SOURCES", {"trn1-xla": no_kernel_known})
+    monkeypatch.setattr(neuron_attention, "SOURCES", {"trn1-xla": NONE_KNOWN})
     asked = recipe(training={**WANTED, "precision": "bf16", "attention": "kernel"})
     with pytest.raises(RecipeError, match=r"training\.attention: the kernel cannot be used"):
         settle_attention(tiny_decoder(), select("cpu"), asked)

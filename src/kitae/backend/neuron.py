@@ -43,6 +43,11 @@ class NeuronBackend(Backend):
             _called(device, "set_device", int(local_rank) % self.devices())
         self.device = torch.device(DEVICE, _called(device, "current_device"))
 
+    @property
+    def rounds_by_chance(self) -> bool:
+        """The chip does. Keyed rounding needs 64-bit integers, which its eager mode does not have."""
+        return True
+
     @classmethod
     def unavailable(cls) -> str | None:
         """Why TorchNeuron cannot be used, or None."""

@@ -66,13 +66,9 @@ def sdk_kernel() -> OwnKernel | str:
         return f"{module}.{name} is not there ({first})"
 
 
-def no_kernel_known() -> OwnKernel | str:
-    """Of TorchNeuron: what its `scaled_dot_product_attention` does inside is its own affair."""
-    return "TorchNeuron computes scaled_dot_product_attention itself, and no other kernel is known"
-
-
-SOURCES: Mapping[str, Source] = {"trn1-xla": sdk_kernel, "torchneuron": no_kernel_known}
-"""By stack (launch.environment.stack_of); on others there is nothing to choose."""
+NONE_KNOWN = "TorchNeuron computes scaled_dot_product_attention itself, and no other kernel is known"
+SOURCES: Mapping[str, Source | str] = {"trn1-xla": sdk_kernel, "torchneuron": NONE_KNOWN}
+"""By stack (backend.stack): what gives the kernel, or why none is known. Others have nothing to choose."""
 
 
 def choose_attention(wanted: Wanted, stack: str, asked: Asked) -> Choice | None:
@@ -85,10 +81,13 @@ def choose_attention(wanted: Wanted, stack: str, asked: Asked) -> Choice | None:
         return None
     if wanted == "plain":
         return Choice("plain", "training.attention says so")
+    source = SOURCES[stack]
     unfit = [reason for rule in _RULES if (reason := rule(asked)) is not None]
-    kernel = SOURCES[stack]() if not unfit else ""
+    if isinstance(source, str) or unfit:
+        return _without(wanted, source if isinstance(source, str) else "; ".join(unfit))
+    kernel = source()
     if isinstance(kernel, str):
-        return _without(wanted, "; ".join(unfit) or kernel)
+        return _without(wanted, kernel)
     if asked.document_mask and wanted == "auto":
         text = "rows hold several documents, which the kernel cannot keep apart"
         out = "training.attention: kernel, or data.document_mask: false, gives that up"

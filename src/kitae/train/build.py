@@ -98,11 +98,13 @@ _OPTIMIZERS: dict[bool, Mapping[str, type[Optimizer]]] = {False: OPTIMIZERS, Tru
 
 def _rounding(backend: Backend, weights: Weights, shares: Shares) -> Callable[[RoundingKey], Rounding]:
     """What turns an update's key into the rounding of updated weights."""
-    if not (backend.lazy and weights.rounds_by_chance):
+    if not weights.rounds_by_chance:
         return lambda key: key
     if backend.rounds_by_chance:
         _check_switch()
         return lambda key: ByHardware()
+    if not backend.lazy:
+        return lambda key: key
     tensors = [piece.tensor for layout in shares.layouts for piece in layout.pieces]
     return partial(KeysThere.of_all, tensors=tensors, device=backend.device)
 
