@@ -18,12 +18,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KindOption = Annotated[
     list[str],
     typer.Option(
-        "--kind", metavar="KIND", help="neuron, torchneuron, xla, data, imported or models; default: all."
+        "--kind",
+        metavar="KIND",
+        help="neuron, torchneuron, xla, data, imported or models; default: all, to clear: all of compilers.",
     ),
 ]
 RootOption = Annotated[
     Path | None, typer.Option("--root", metavar="FOLDER", help="Where the cache is; needs one --kind.")
 ]
+_COMPILERS = ("neuron", "torchneuron", "xla")
+"""What is cleared where no kind is named: kitae's own text and weights only by name."""
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would go.")]
 
 
@@ -89,14 +93,14 @@ def prune(
         other_than,
         None if max_size is None else _size_of(max_size),
     )
-    _remove(_places(kind, root), wanted, yes)
+    _remove(_places(kind or _COMPILERS, root), wanted, yes)
 
 
 def clear_failed(kind: KindOption = [], root: RootOption = None, yes: YesOption = False) -> None:  # noqa: B006
     """Remove entries that failed or are half-written, so that they are compiled again."""
     from kitae.precompile.prune import Wanted
 
-    _remove(_places(kind, root), Wanted(("failed", "half-written")), yes)
+    _remove(_places(kind or _COMPILERS, root), Wanted(("failed", "half-written")), yes)
 
 
 def clear_locks(
@@ -112,7 +116,7 @@ def clear_locks(
     from kitae.precompile.caches import all_entries
     from kitae.precompile.prune import left_locks
 
-    entries = all_entries(_places(kind, root))
+    entries = all_entries(_places(kind or _COMPILERS, root))
     locks = left_locks(entries, unknown=unknown)
     for lock in locks:
         print(f"{'removed' if yes else 'would go'}: {lock.path} ({age_text(lock.age_s)} old, {lock.holder})")
@@ -183,7 +187,7 @@ def _places(kinds: Sequence[str], root: Path | None) -> list[Place]:
     if root is None:
         found = [*places(_environment()), *house_places()]
         return [place for place in found if not kinds or place.cache.kind in kinds]
-    if len(kinds) != 1:
+    if len(kinds) != 1:  # also where none was named
         raise RecipeError("--root needs one --kind, which says how to read the folder")
     return [Place(known[kinds[0]], root)]
 

@@ -72,6 +72,17 @@ class ToolRun:
         return self.log.out_of_memory or self.code in OUT_OF_MEMORY
 
 
+def run_logged(command: Sequence[str], log: Path, environment: Mapping[str, str] = os.environ) -> int:
+    """Run a command whose words go into a log, ended with all that it has started when this process is."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with storage_errors(log), log.open("wb") as file, _started(command, environment) as process:
+        assert process.stdout is not None
+        while piece := process.stdout.read1(_LINE_BYTES):  # type: ignore[attr-defined]  # it is buffered
+            file.write(piece)
+            file.flush()
+        return process.wait()
+
+
 def find_tool(environment: Mapping[str, str]) -> str:
     """Where the program is. Raises `PrecompileError` when it is not on PATH."""
     found = shutil.which(PROGRAM, path=environment.get("PATH"))

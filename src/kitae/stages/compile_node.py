@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from kitae.errors import KitaeError, PrecompileError
 from kitae.launch.environment import surrounded
 from kitae.precompile.answer import said_of_locks
 from kitae.precompile.caches import check_root, place_of
-from kitae.precompile.drive import Compiling, Report, Tool, compile_collected, find_tool
+from kitae.precompile.drive import Compiling, Report, Tool, compile_collected, find_tool, run_logged
 from kitae.precompile.entries import Entry, Lock
 from kitae.stages.job import Machines
 from kitae.storage.files import replace_file
@@ -99,9 +98,7 @@ def compile_on(machines: Machines, order: Order, folder: Path) -> dict[str, list
         left.unlink()
     replace_file(folder / _ORDER, json.dumps(asdict(order)).encode())
     log = folder / "compile-nodes.log"
-    with log.open("wb") as file:
-        words = [*machines.starter, sys.executable, "-m", __name__, str(folder)]
-        subprocess.run(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False)
+    run_logged([*machines.starter, sys.executable, "-m", __name__, str(folder)], log)
     found = {}
     for name in machines.names:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ from kitae.launch.environment import surrounded
 from kitae.precompile.answer import Needed
 from kitae.precompile.caches import check_root, place_of
 from kitae.precompile.compile_log import CompileLog, Module, read_log
-from kitae.precompile.drive import Tool, collect, find_tool
+from kitae.precompile.drive import Tool, collect, find_tool, run_logged
 from kitae.precompile.entries import Entry
 from kitae.precompile.graphs import Graph, read_graphs
 from kitae.stages.compile_node import Order, compile_here, compile_on
@@ -82,9 +81,7 @@ def _collect_on(machines: Machines, command: Sequence[str], log: Path) -> int:
     tool = (find_tool(os.environ), "--command", "collect")
     there = replace(machines, starter=(*machines.starter, *tool))
     replace_file(Path(command[-1]) / MACHINES, json.dumps(asdict(there)).encode())
-    environment = {**os.environ, COLLECTING: "1"}
-    with log.open("wb") as file:
-        return subprocess.run(command, env=environment, stdout=file, stderr=file, check=False).returncode
+    return run_logged(command, log, {**os.environ, COLLECTING: "1"})
 
 
 def _order(job: Job, needed: Sequence[Needed], command: Sequence[str] = (), compiles: bool = True) -> Order:
@@ -158,8 +155,7 @@ def _compile_xla(job: Job) -> tuple[list[Needed], Entries]:
     folder = write_trial(job)
     log = folder.parent / "trial.log"
     job.report(f"precompile: a trial run compiles what it meets; its log is {log}")
-    with log.open("wb") as file:
-        code = subprocess.run([*TRIAL, str(folder)], stdout=file, stderr=file, check=False).returncode
+    code = run_logged([*TRIAL, str(folder)], log)
     if code:
         raise PrecompileError(
             f"the trial run failed (exit code {code}): {last_error(log)}; all of it is in {log}"

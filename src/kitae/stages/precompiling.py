@@ -80,10 +80,12 @@ def precompile(job: Job, key: str) -> dict[str, Any]:
     """Compile what the training needs. Raises `PrecompileError` that lists what is missing, and why."""
     way = way_of(job)
     assert way is not None, "the stage applies"
-    needed, entries = way.compile(job)
+    try:
+        needed, entries = way.compile(job)
+    finally:
+        _drop_trial(job)
     said = _answer(needed, entries)
     _record(job.run, key, needed, said)
-    _drop_trial(job)
     if not said.complete:
         raise PrecompileError(listing(said))
     phases = ", ".join(phase for phase in dict.fromkeys(one.phase for one in needed) if phase)
