@@ -100,6 +100,12 @@ def test_nothing_that_fits_is_better(hidden: int, layers: int, rows: int, length
         assert cheap.usd == pytest.approx(least)
 
 
+def test_which_numbers_of_nodes_are_looked_at():
+    assert node_counts(TRN1, 64) == [1, 2, 4, 8, 16, 32, 64]
+    assert node_counts(TRN1, 6) == [1, 2, 4, 6]
+    assert node_counts(catalog.instance("trn1.2xlarge"), 64) == [1]
+
+
 def test_the_same_twice():
     first, second = (list(searched(EIGHT).ways(TRN1)) for _ in range(2))
     assert first == second

@@ -89,8 +89,9 @@ class Phase:
     @property
     def evaluate_s(self) -> float:
         """All evaluations together: forward passes."""
-        share = FORWARD[self.work.recompute] * self.heldout_rows / self.work.global_rows
-        return self.looks * share * self.time.seconds
+        time, rows = self.time, self.heldout_rows / self.work.global_rows
+        products = sum(time.products.values()) * FORWARD[self.work.recompute]
+        return self.looks * rows * (products + (time.weights + time.dropout + time.tensor_parallel) / 3)
 
 
 def one_save_s(work: Work, beside: bool) -> float:

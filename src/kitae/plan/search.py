@@ -153,8 +153,8 @@ class Search:
 
 
 def node_counts(instance: Instance, most: int) -> list[int]:
-    """1, 2, 4 and so on, as far as machines of this kind can talk to each other."""
-    return [1 << power for power in range(most.bit_length())] if instance.efa else [1]
+    """1, 2, 4 and so on, and the most, as far as machines of this kind can talk to each other."""
+    return sorted({most, *(1 << power for power in range(most.bit_length()))}) if instance.efa else [1]
 
 
 def is_allowed(work: Work, size: int) -> bool:
