@@ -9,7 +9,7 @@ import pytest
 
 from kitae.backend.stack import NeuronPackage
 from kitae.cli.main import main
-from kitae.doctor import driver, host, neuron_devices, sdk, target, tools
+from kitae.doctor import driver, host, neuron_devices, sdk, target, tools, vocabulary
 from kitae.doctor.finding import Patient
 from kitae.doctor.target import Target, target_of
 from kitae.errors import RecipeError
@@ -69,23 +69,35 @@ def test_names_of_targets(monkeypatch: pytest.MonkeyPatch):
         target_of("trn1.31xlarge", "bf16")
 
 
+def written(folder: Path, more: str = "", **training: str) -> Path:
+    """A recipe whose model is out of reach."""
+    wanted = ", ".join(f"{name}: {value}" for name, value in {"duration": "1 steps", **training}.items())
+    recipe = folder / "recipe.yaml"
+    text = "kitae: 1\nname: a\nmodel: {folder: nowhere}\ndata: {train: [{path: t.txt}]}\n"
+    recipe.write_text(f"{text}training: {{{wanted}}}\n{more}")
+    return recipe
+
+
 def test_the_precision_is_the_recipes(tmp_path: Path):
-    recipe = tmp_path / "recipe.yaml"
-    text = (
-        "kitae: 1\nname: a\nmodel: {folder: m}\ndata: {train: [{path: t.txt}]}\ntraining: {duration: 1 steps"
-    )
-    recipe.write_text(f"{text}, precision: bf16-sr}}\n")
-    bare = Patient(tmp_path)
-    assert aim(bare, "trn1.32xlarge", None, recipe).target.precision == "bf16-sr"
-    assert aim(bare, "trn1.32xlarge", "fp32", recipe).target.precision == "fp32"
-    recipe.write_text(f"{text}}}\n")
-    assert aim(bare, "trn1.32xlarge", None, recipe).target.precision == "bf16"
-    assert aim(bare, "cpu", None, recipe).target.precision == "fp32"
-    assert aim(bare, None, None, recipe) == bare
-    with pytest.raises(RecipeError, match="--precision is of a target"):
-        aim(bare, None, "bf16", None)
+    recipe = written(tmp_path, precision="bf16-sr")
+    assert aim("trn1.32xlarge", None, recipe).target.precision == "bf16-sr"
+    assert aim("trn1.32xlarge", "fp32", recipe).target.precision == "fp32"
+    recipe = written(tmp_path)
+    assert aim("trn1.32xlarge", None, recipe).target.precision == "bf16"
+    assert aim("cpu", None, recipe).target.precision == "fp32"
     with pytest.raises(RecipeError, match="no precision is called 'bf17'"):
-        aim(bare, "cpu", "bf17", None)
+        aim("cpu", "bf17")
+
+
+def test_a_model_out_of_reach_hides_nothing_of_the_machine(tmp_path: Path):
+    found = aim("trn1.32xlarge", None, written(tmp_path, precision="bf16-sr"))
+    assert "nowhere" in found.out_of_reach
+    assert rows(vocabulary.reach(found)) == [("note", "recipe")]
+    assert rows(vocabulary.reach(aim("cpu", None, written(tmp_path)))) == [("fail", "recipe")]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(RecipeError, match="neither a run nor"):
+        aim("trn1.32xlarge", None, empty)
 
 
 @pytest.mark.parametrize(
@@ -111,17 +123,13 @@ def test_idle_cores_are_counted(tmp_path: Path):
 
 
 def test_ranks_and_changes_of_a_recipe(tmp_path: Path):
-    recipe = tmp_path / "recipe.yaml"
-    text = (
-        "kitae: 1\nname: a\nmodel: {folder: m}\ndata: {train: [{path: t.txt}]}\ntraining: {duration: 1 steps}"
-    )
-    recipe.write_text(f"{text}\nparallel: {{tensor_parallel_size: 8, data_parallel_size: 8}}\n")
+    recipe = written(tmp_path, "parallel: {tensor_parallel_size: 8, data_parallel_size: 8}\n")
     two = ["target.kind=slurm", "target.nodes=2", "training.precision=bf16-sr"]
-    found = aim(Patient(tmp_path), "trn1.32xlarge", None, recipe, two)
+    found = aim("trn1.32xlarge", None, recipe, two)
     assert (found.ranks, found.target.precision) == (32, "bf16-sr")
-    assert aim(Patient(tmp_path), "trn1.32xlarge", None, recipe).ranks == 64
+    assert aim("trn1.32xlarge", None, recipe).ranks == 64
     auto = ["parallel.data_parallel_size=auto"]
-    assert aim(Patient(tmp_path), "trn1.32xlarge", None, recipe, auto).ranks is None
+    assert aim("trn1.32xlarge", None, recipe, auto).ranks is None
 
 
 @pytest.fixture
@@ -416,6 +424,8 @@ def test_the_command_line(
     found = {one["subject"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["NEURON_RT_STOCHASTIC_ROUNDING_EN"]["text"].startswith("0: ")
     assert found["NEURON_RT_STOCHASTIC_ROUNDING_EN"]["source"]
+    assert main(["doctor", "--precision", "bf16"]) == 2
+    assert "--precision is of a target" in capsys.readouterr().err
     monkeypatch.setenv("XLA_USE_BF16", "1")
     assert main(["doctor", "--target", "trn1.32xlarge"]) == 1
     assert "fail  XLA_USE_BF16" in capsys.readouterr().out

@@ -67,9 +67,15 @@ def doctor(
         _test_chip(backend, out, as_json)
         return
     from kitae.doctor.checks import examine
+    from kitae.errors import RecipeError
     from kitae.stages.examining import aim, patient_of
 
-    patient = aim(patient_of(subject, changes, dictionary), target, precision, subject, changes)
+    if target is not None:
+        patient = aim(target, precision, subject, changes, dictionary)
+    elif precision is not None:
+        raise RecipeError("--precision is of a target; give --target TYPE, too (here: this machine)")
+    else:
+        patient = patient_of(subject, changes, dictionary)
     findings = []
     width = 17 if target is None else _WIDE
     for finding in examine(patient):

@@ -28,6 +28,7 @@ CHECKS: dict[str, Check] = {
     "ports": host.ports,
     "host name": host.names,
     "efa": host.efa,
+    "recipe": vocabulary.reach,
     "tokenizer": vocabulary.tokenizer,
     "embedding": vocabulary.embedding,
     "dictionary": vocabulary.dictionary,

@@ -44,6 +44,8 @@ class Patient:
     """Of the model, where one is known."""
     texts: Callable[[], list[str]] | None = None
     """The beginning of the recipe's own text; None where there is no recipe."""
+    out_of_reach: str = ""
+    """Why the recipe's tokenizer and model cannot be looked at; empty where they can."""
     target: Target | None = None
     """The machine type that is meant; None where nothing is asked of it."""
     ranks: int | None = None

@@ -17,6 +17,13 @@ FEW_WORDS = 1
 """So many words of another dictionary may stand in a vocabulary by chance."""
 
 
+def reach(patient: Patient) -> Iterator[Finding]:
+    """Whether the recipe's tokenizer and model are there to be looked at."""
+    if patient.out_of_reach:
+        level = "fail" if patient.target is None else patient.target.missing
+        yield Finding(level, "recipe", patient.out_of_reach)
+
+
 def tokenizer(patient: Patient) -> Iterator[Finding]:
     """Whether it loads, and which of its tokens are special."""
     found = patient.loaded

@@ -13,7 +13,7 @@ from kitae.data.documents import Tally
 from kitae.data.masked import are_shards
 from kitae.data.sources import Sources, open_source
 from kitae.doctor.finding import Patient
-from kitae.errors import RecipeError
+from kitae.errors import KitaeError, RecipeError
 from kitae.recipe.load import load_recipe
 from kitae.recipe.schema import Recipe
 from kitae.stages.files import read_json
@@ -30,28 +30,31 @@ SAMPLE_CHARS = 100_000
 
 
 def aim(
-    patient: Patient,
-    target: str | None,
+    target: str,
     precision: str | None = None,
-    recipe: Path | None = None,
+    subject: Path | None = None,
     changes: Sequence[str] = (),
+    dictionary: str | None = None,
 ) -> Patient:
-    """The same, with the machine type that is meant. Raises `RecipeError` for names that there are not.
+    """As `patient_of`, with the machine type that is meant. Raises `RecipeError` for unknown names.
 
-    The precision is the one given, else that of the recipe, as it would be there.
+    The precision is the one given, else that of the recipe, as it would be there. A recipe whose model is out
+    of reach here is told to be so; what the machine needs is known all the same.
     """
     from kitae.doctor.target import target_of
 
-    if target is None:
-        if precision is not None:
-            raise RecipeError("--precision is of a target; give --target TYPE, too (here: this machine)")
-        return patient
     if precision is not None and precision not in PRECISIONS:
         raise RecipeError(unknown("precision", precision, PRECISIONS))
-    raw = _as_written(recipe, changes)
+    raw = _as_written(subject, changes)
     found = target_of(target, precision or (AUTO if raw is None else raw.training.precision))
     if found.precision == AUTO:
         found = replace(found, precision=_AUTOMATIC.get(found.stack, "bf16"))
+    try:
+        patient = patient_of(subject, changes, dictionary)
+    except KitaeError as error:
+        if raw is None:
+            raise
+        patient = Patient(cache_folder(), out_of_reach=str(error))
     return replace(patient, target=found, ranks=None if raw is None else _ranks(raw))
 
 
