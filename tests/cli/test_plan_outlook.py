@@ -106,9 +106,9 @@ def test_phases_and_batches_of_each_copy_are_searched(tmp_path: Path, capsys: py
 
 
 def test_a_model_that_fits_nowhere(path: str, capsys: pytest.CaptureFixture):
-    words = ["--set", "model.shape={num_layers: 400}", "--instance", "trn1.32xlarge,trn1.2xlarge"]
-    assert main(["plan", path, "--search", *words]) == 2
-    assert "this fits on none of trn1.32xlarge, trn1.2xlarge, up to 64 nodes" in capsys.readouterr().err
+    words = ["--set", "model.shape={num_layers: 200}", "--instance", "trn1.32xlarge,trn1.2xlarge"]
+    assert main(["plan", path, "--search", "--nodes", "1", *words]) == 2
+    assert "this fits on none of trn1.32xlarge, trn1.2xlarge, up to 1 nodes" in capsys.readouterr().err
 
 
 def test_curves_of_a_recipe(path: str, capsys: pytest.CaptureFixture):

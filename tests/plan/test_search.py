@@ -45,14 +45,16 @@ def every_way(search: Search, instance) -> list[tuple[float, int]]:
     stretch, found = search.stretches[0], []
     for nodes, size, rows, mode, zero1, sequence in product(
         node_counts(instance, search.most_nodes),
-        range(1, instance.devices + 1),
+        range(1, 65),
         range(1, stretch.work.global_rows + 1),
         MODES,
         (False, True),
         (False, True),
     ):
         copies, rest = divmod(nodes * instance.devices, size)
-        if rest or not is_allowed(stretch.work, size) or stretch.work.global_rows % (copies * rows):
+        if rest or not is_allowed(stretch.work, size) or stretch.work.global_rows % max(1, copies * rows):
+            continue
+        if not copies or (size > instance.devices and size % instance.devices):
             continue
         if sequence and (size == 1 or rows * stretch.work.length % size):
             continue
@@ -137,6 +139,13 @@ def test_the_price_is_the_bills():
         assert found.bill is not None
         assert way.usd == pytest.approx(float(found.bill.total or 0), abs=0.06)
         assert way.train_s == pytest.approx(found.train_s())
+
+
+def test_a_copy_that_one_node_cannot_hold_takes_whole_ones():
+    big = ROWS["Llama 3.1 70B, 32 nodes"].work
+    ways = list(searched(replace(big, pipeline=1), 16).ways(TRN1))
+    assert {(way.tensor_parallel, way.nodes) for way in ways} == {(64, 16)}
+    assert bound(ways[0], rented(TRN1, 16))[0] == "collectives of tensor parallelism"
 
 
 def test_an_unknown_price_leaves_the_fastest():

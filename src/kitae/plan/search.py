@@ -80,7 +80,8 @@ class Search:
         processes = nodes * instance.devices
         for size in self._degrees:
             copies, rest = divmod(processes, size)
-            if rest or size > instance.devices:
+            # A copy stays within a node, or takes whole ones.
+            if rest or (size > instance.devices and size % instance.devices):
                 continue
             for sequence in (False, True)[: 1 + (size > 1)]:
                 for zero1 in (False, True)[: 1 + (copies > 1)]:
