@@ -10,6 +10,7 @@ import gc
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -48,8 +49,10 @@ class XlaBackend(Backend):
     def __init__(self) -> None:
         if neuron_devices():
             os.environ.setdefault("PJRT_DEVICE", "NEURON")
-        self._lib = _Library()
-        self._artefacts = _NoArtefacts() if self.on_chip else _Artefacts(self._lib)
+        if not self.on_chip:
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # it warns of each program that it cannot load
+        self._lib = _library()
+        self._artefacts = _NoArtefacts() if self.on_chip else _artefacts()
         self.device = self._lib.device()
         self._compiled_before = 0
         self._settle()
@@ -193,6 +196,12 @@ class _Artefacts:
         return {one.name for one in self._folder.glob("*") if one.name != NOTES}
 
 
+@cache
+def _artefacts() -> _Artefacts:
+    """One in a process, which cannot change the folder of its programs."""
+    return _Artefacts(_library())
+
+
 class _NoArtefacts:
     """Neuron's own cache, which is looked into by its log."""
 
@@ -226,6 +235,11 @@ class _Library:
                 f"gives no device: {first}"
             ) from None
         return found
+
+
+@cache
+def _library() -> _Library:
+    return _Library()
 
 
 def neuron_devices() -> list[Path]:

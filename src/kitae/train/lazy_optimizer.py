@@ -72,6 +72,9 @@ class LazyOptimizer(Optimizer):
     def _change(self, gradients: Mapping[str, Tensor], with_: Numbers, rounding: Rounding) -> None:
         raise NotImplementedError
 
+    def _clear(self, moment: Tensor) -> None:
+        moment.data = torch.zeros_like(moment)  # as at the beginning, so that the graph is the same
+
     def _moved(self, name: str, gradient: Tensor, with_: Numbers) -> Tensor:
         """Bring both moments of a parameter up to date; the direction that Adam goes in."""
         first, second = (self._moments[kind][name] for kind in MOMENTS)

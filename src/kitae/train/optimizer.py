@@ -61,8 +61,11 @@ class Optimizer:
         self._config = config
         for moments in self._moments.values():
             for moment in moments.values():
-                moment.zero_()
+                self._clear(moment)
         self.restore_step(0, after)
+
+    def _clear(self, moment: torch.Tensor) -> None:
+        moment.zero_()
 
     def _prepare(self, decayed: Collection[str], fused: bool, shares: Shares, mesh: Mesh) -> None:
         """Make what else a subclass needs."""
