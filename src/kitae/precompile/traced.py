@@ -92,6 +92,8 @@ class TracedBackend(XlaBackend):
         super().__init__()
         self._builder: Any = import_module("torch_xla.core.xla_builder")
         self._lib.core._set_allow_execution(False)
+        gc.collect()
+        gc.freeze()  # half a million objects of libraries would be gone through at each boundary
         self.programs: list[Program] = []
         """In the order of the boundaries."""
         self.repeats = False
