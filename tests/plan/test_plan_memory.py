@@ -11,8 +11,10 @@ from measured_update import measured_peak, recipe_for, work_for
 from kitae import catalog
 from kitae.model import neuron_attention
 from kitae.model.attention import OwnKernel
+from kitae.model.memory import state_bytes
 from kitae.model.neuron_attention import Asked, choose_attention
 from kitae.model.tables import parse_config
+from kitae.parallel.rows import share_layouts
 from kitae.plan import decoder_memory
 from kitae.plan.memory import memory_of
 from kitae.plan.published import published_rows
@@ -79,6 +81,17 @@ def test_a_cut_layer_keeps_what_was_measured(recompute: str, size: int, sequence
     work = replace(whole, tensor_parallel=size, sequence_parallel=sequence)
     kept = decoder_memory.kept_by_layer(work, recompute) / (512 * 576 * 4)
     assert kept == pytest.approx(UNITS[recompute, size, sequence], rel=0.06)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3, 64])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16-sr", "autocast"])
+def test_the_state_is_that_of_the_layout_table(copies: int, precision: str):
+    """Of the first process, whose rows are the most."""
+    for size in (1, 2, 4):
+        work = work_for(DECODER, precision=precision, **BATCH)
+        work = replace(work, tensor_parallel=size, data_parallel=copies, zero1=copies > 1)
+        own = share_layouts(work.layouts, copies, 0)
+        assert memory_of(work).state == state_bytes(work.layouts, own, precision)
 
 
 @pytest.mark.parametrize("zero1", [False, True])

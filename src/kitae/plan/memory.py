@@ -13,9 +13,9 @@ from functools import lru_cache
 from math import prod
 from types import ModuleType
 
-from kitae.model.memory import state_bytes
+from kitae.model.memory import LOCAL_BYTES, OWN_BYTES
 from kitae.model.tables import ModelConfig
-from kitae.parallel.rows import share_layouts
+from kitae.parallel.rows import rows_each
 from kitae.plan import decoder_memory, encoder_memory
 from kitae.plan.work import FP32, Work, layouts_of
 
@@ -88,10 +88,15 @@ def memory_of(work: Work) -> Memory:
 def _state(
     config: ModelConfig, tied: bool, size: int, copies: int, precision: str
 ) -> tuple[dict[str, int], int]:
-    """Bytes by kind, and elements of the largest parameter that the first copy updates."""
-    local = layouts_of(config, tied, size)
-    own = share_layouts(local, copies, 0)
-    return state_bytes(local, own, precision), max(prod(one.shape) for one in own)
+    """Bytes by kind, and elements of the largest parameter that the first copy, which has most, updates."""
+    shapes = [one.shape for one in layouts_of(config, tied, size)]
+    local = sum(map(prod, shapes))
+    own = [rows_each(rows, copies) * prod(rest) for rows, *rest in shapes]
+    state = {
+        **{kind: local * each for kind, each in LOCAL_BYTES[precision].items()},
+        **{kind: sum(own) * each for kind, each in OWN_BYTES[precision].items()},
+    }
+    return state, max(own)
 
 
 def _head_gradient(work: Work) -> int:
