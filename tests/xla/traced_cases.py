@@ -52,6 +52,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "tp2-sp": (LLAMA, _parallel(1, 2, sequence_parallel=True), {"training": {"micro_batch_size": 16}}),
     "tp4-dp4-sp-zero1": (EVEN, _parallel(4, 4, sequence_parallel=True, zero1=True), {}),
     "dp4-bf16-wire": (LLAMA, _parallel(4, 1, zero1=False, reduce_dtype="bf16"), {}),
+    "tp2-sp-recompute": (
+        LLAMA,
+        _parallel(1, 2, sequence_parallel=True),
+        {"training": {"recompute": "full", "precision": "fp32"}},
+    ),
     "bert-tp2": (PRETRAINING, _parallel(1, 2), MLM),
     "bert-tp2-dp2-lamb": (PRETRAINING, _parallel(2, 2, zero1=False), {**MLM, "optimizer": {"name": "lamb"}}),
     "bert-classifier-tp2-sp": (CLASSIFIER, _parallel(1, 2, sequence_parallel=True), LABELS),

@@ -124,13 +124,14 @@ def _activations(spread: Spread, work: Work) -> Travels:
 
     With sequence parallelism whole states are summed and scattered, and parts gathered; the norms' outputs
     are gathered again for the backward pass. A layer that is computed again stops before its last sum, as
-    nothing that is kept depends on it.
+    nothing that is kept depends on it; in a graph it is computed to the end.
     """
     again = work.num_layers if work.recompute_layers else 0
     total: Travels = Counter()
     for tokens in work.tokens:
         state = tokens * work.hidden_size
-        summed = {work.hidden_bytes: 2}, {work.product_bytes: 4 * work.num_layers + again}
+        sums = 4 * work.num_layers + again * (2 if spread.in_graph else 1)
+        summed = {work.hidden_bytes: 2}, {work.product_bytes: sums}
         kind = "reduce_scatter" if spread.sequence_parallel else "all_reduce"
         total += _sized(kind, state, *summed)
         if spread.sequence_parallel:

@@ -98,9 +98,9 @@ def _traced(order: Order) -> dict[str, Any]:
         raise RecipeError(f"--rank {order.rank}: this training has ranks 0 to {size - 1}")
     from kitae.model.tables import parse_config
     from kitae.precompile.tracing import ToTrace, trace
-    from kitae.stages.training import _with_dropout
+    from kitae.stages.training import with_dropout
 
-    config = parse_config(_with_dropout(shape.config, job.recipe.training.dropout))
+    config = parse_config(with_dropout(shape.config, job.recipe.training.dropout))
     recipes = [(name, recipe) for name, recipe in job.phases]
     phases = [(name, one, part.work) for (name, one), part in zip(recipes, parts, strict=True)]
     found = trace(ToTrace(config, shape.tied, phases), order.rank)

@@ -249,7 +249,7 @@ def _train_job(job: Job, key: str, mesh: Mesh, report: Report) -> TrainJob:
     backend = select(job.backend)
     start = open_start(job)
     region = region_of(mesh.tensor, job.recipe.parallel.sequence_parallel)
-    config = _with_dropout(start.config, job.recipe.training.dropout)
+    config = with_dropout(start.config, job.recipe.training.dropout)
     model = load_checkpoint(start, backend.side_device(), region, config).to(backend.device)
     return TrainJob(
         model=model,
@@ -265,7 +265,7 @@ def _train_job(job: Job, key: str, mesh: Mesh, report: Report) -> TrainJob:
     )
 
 
-def _with_dropout(config: Mapping[str, Any], dropout: float | Literal["auto"]) -> Mapping[str, Any]:
+def with_dropout(config: Mapping[str, Any], dropout: float | Literal["auto"]) -> Mapping[str, Any]:
     """A model's config.json with the recipe's dropout, which the export then names, too."""
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
     return config if dropout == "auto" else {**config, **dict.fromkeys(names, dropout)}
