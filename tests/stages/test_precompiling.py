@@ -111,6 +111,7 @@ def test_the_tool_tries_a_graph_again_by_itself(chip: Chip, capsys):
     chip.fates("ok", "retry", "ok", "ok", "ok")
     assert kitae("precompile", "recipe.yaml") == 0
     assert chip.states == ["done"] * 5
+    assert "the tool compiled 5 of 5 graphs, 1 of them at a second try or later" in capsys.readouterr().out
 
 
 def test_retries_can_be_turned_off(chip: Chip, capsys):
@@ -157,6 +158,12 @@ def test_killed_half_way_is_told_and_gone_on_with(chip: Chip, case: Path, capsys
     assert kitae("cache", "clear-locks", "--yes") == 0
     assert kitae("precompile", "recipe.yaml") == 0
     assert "5 graphs, 2 of them are in the cache" in capsys.readouterr().out
+
+
+def test_graphs_of_other_trainings_that_will_be_compiled_too_are_told(chip: Chip, capsys):
+    write_entry(chip.root, "MODULE_999+ffff", "empty")
+    assert kitae("precompile", "recipe.yaml") == 0
+    assert "1 graphs that were collected for other trainings lie in this cache" in capsys.readouterr().out
 
 
 def test_without_the_tool_the_way_out_is_said(chip: Chip, capsys, monkeypatch):
@@ -296,13 +303,18 @@ def test_what_a_training_compiled_itself_is_told_of_it(chip: Chip, case: Path, c
     log.write_text(
         f"INFO ||NEURON_CC_WRAPPER||: Using a cached neff at {first}/model.neff. Exiting\n"
         f"INFO ||NEURON_CC_WRAPPER||: Call compiler with cmd: neuronx-cc model.{second.name}.hlo_module.pb\n"
-        "kitae-graph: evaluate 77aa\n"
     )
     capsys.readouterr()
+    trial = case / "runs/tiny/precompile/trial"
+    graph = {"phase": "evaluate", "key": "77aa", "inputs": [{"name": "i", "shape": [2], "dtype": "int64"}]}
+    for folder, graphs in ((trial, []), (case / "runs/tiny", [graph])):
+        text = json.dumps({"format": 1, "backend": "xla", "graphs": graphs})
+        (folder / "graphs.json").write_text(text)
     assert kitae("precompile", "--of", "runs/tiny") == 0
     output = capsys.readouterr().out
     assert "2 graphs were used, 1 of them compiled while it trained" in output
-    assert f"  evaluate: {second.name}" in output
+    assert f"  train/last: {second.name}" in output  # as the trial run said
+    assert "the trial run has not met evaluate 77aa (int64[2])" in output
     write_entry(chip.root, second.name, "failed")
     (second / "model.neff").unlink()
     assert kitae("precompile", "--of", "runs/tiny", "--json") == 9

@@ -14,6 +14,7 @@ from kitae.cli.recipe_verbs import SetOption
 
 if TYPE_CHECKING:
     from kitae.precompile.answer import Answer
+    from kitae.stages.precompiling import Use
 
 _NOTHING = {
     "torchneuron": "TorchNeuron compiles an operation when it is first called, and keeps it for the next "
@@ -49,10 +50,26 @@ def precompile(
             help="Say in what two graphs differ: folders of a cache, keys, .pb files, RUN:PHASE.",
         ),
     ] = None,
+    trace_only: Annotated[
+        bool,
+        typer.Option(
+            "--trace-only",
+            help="Only list the graphs of a rank and what they exchange, without data or peers.",
+        ),
+    ] = False,
+    rank: Annotated[int, typer.Option(min=0, help="Of --trace-only: which rank.")] = 0,
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of --trace-only: whose devices an automatic number of copies takes."
+        ),
+    ] = None,
     target: TargetOption = None,
     nodes: NodesOption = None,
     show: PrintOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --of or --why-miss: print JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --of, --why-miss or --trace-only: print JSON.")
+    ] = False,
 ) -> None:
     """Compile every graph of a training before it begins; exit code 9 lists what is missing, and why."""
     from kitae.errors import RecipeError
@@ -63,6 +80,10 @@ def precompile(
         _of(of, as_json)
     elif recipe is None:
         raise RecipeError("name a recipe or a run to compile for, or use --of RUN or --why-miss A B")
+    elif trace_only:
+        from kitae.cli.trace_tables import trace_only as show_trace
+
+        show_trace(recipe, changes, instance=instance, rank=rank, as_json=as_json)
     else:
         changes = [*changes, *flags_of(target, nodes)]
         if not submitted(recipe, changes, "precompile", start_over=False, show=show):
@@ -101,26 +122,29 @@ def _of(run: Path, as_json: bool) -> None:
     way = way_of(open_job(run, report=lambda line: None))
     if way is None:
         raise RecipeError(f"--of {run}: its backend compiles nothing ahead")
-    needed, compiled = used_by(run, way)
-    said = answer(needed, place_of(way.kind, None, cache_environment()).entries())
+    use = used_by(run, way)
+    said = answer(use.needed, place_of(way.kind, None, cache_environment()).entries())
     if as_json:
         facts = {
             "complete": said.complete,
-            "needed": [asdict(one) for one in needed],
-            "compiled_in_training": [one.name for one in compiled],
+            "needed": [asdict(one) for one in use.needed],
+            "compiled_in_training": [one.name for one in use.compiled],
+            "not_in_trial": [asdict(one) for one in use.unmet],
             "missing": [asdict(one) for one in said.missing],
         }
         print(json.dumps(facts, indent=2))
     else:
-        _show_use(len(compiled), [f"{one.phase or 'unknown phase'}: {one.name}" for one in compiled], said)
+        _show_use(use, said)
     if not said.complete:
         raise PrecompileError(listing(said))
 
 
-def _show_use(count: int, lines: list[str], said: Answer) -> None:
-    print(f"{said.needed} graphs were used, {count} of them compiled while it trained")
-    for line in lines:
-        print(f"  {line}")
+def _show_use(use: Use, said: Answer) -> None:
+    print(f"{said.needed} graphs were used, {len(use.compiled)} of them compiled while it trained")
+    for one in use.compiled:
+        print(f"  {one.phase or 'unknown phase'}: {one.name}")
+    for graph in use.unmet:
+        print(f"  the trial run has not met {graph.phase} {graph.key} ({', '.join(map(str, graph.inputs))})")
     if said.complete:
         print("all of them are in the cache now")
 

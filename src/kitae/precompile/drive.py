@@ -104,6 +104,7 @@ def compile_collected(tool: Tool, command: Sequence[str], log: Path, graphs: int
     jobs = tool.asked.jobs or jobs_for(available_bytes(), processors(), graphs)
     tool.report(_said_of(jobs, tool.asked.jobs is not None))
     run = _compile(tool, command, log, jobs, tool.asked.retry_failed)
+    _say_times(tool.report, run.summary)
     if not run.out_of_memory:
         return run
     if jobs == 1:
@@ -117,7 +118,25 @@ def compile_collected(tool: Tool, command: Sequence[str], log: Path, graphs: int
         f"time instead of {jobs}"
     )
     # What was killed is remembered as failed, and would not be tried again.
-    return _compile(tool, command, log.with_name(f"{log.stem}-again{log.suffix}"), fewer, True)
+    run = _compile(tool, command, log.with_name(f"{log.stem}-again{log.suffix}"), fewer, True)
+    _say_times(tool.report, run.summary)
+    return run
+
+
+def _say_times(report: Report, summary: Summary | None) -> None:
+    """What the tool says of its work: it decides nothing."""
+    if summary is None or not summary.graphs:
+        return
+    worked = [one for one in summary.graphs.values() if one.worked]
+    again = sum(one.retries > 0 for one in worked)
+    times = [one.seconds for one in worked if one.seconds is not None]
+    said = [
+        f"the tool compiled {len(worked)} of {len(summary.graphs)} graphs",
+        *([f"in {summary.seconds:.0f} s"] if summary.seconds is not None else ()),
+        *([f"the longest in {max(times):.0f} s"] if times else ()),
+        *([f"{again} of them at a second try or later"] if again else ()),
+    ]
+    report(f"precompile: {', '.join(said)}")
 
 
 def _said_of(jobs: int, given: bool) -> str:
@@ -145,25 +164,41 @@ def _run(tool: Tool, words: Sequence[str], log: Path, *, retry_failed: bool = Fa
         _started([tool.program, *words], environment) as process,
     ):
         assert process.stdout is not None
-        last: Progress | None = None
+        teller = _Teller(tool.report)
         # In pieces: bars of progress may never end a line.
         while line := process.stdout.readline(_LINE_BYTES):
             file.write(line)
-            last = _tell(tool.report, line, last)
+            teller.line(line)
         code = process.wait()
     content = log.read_bytes()
     summary = read_summary(content.decode("utf-8", errors="replace"))
     return ToolRun(code, read_log(content.splitlines(keepends=True)), summary)
 
 
-def _tell(report: Report, line: bytes, last: Progress | None) -> Progress | None:
-    """Say how far it is, whenever that has changed; what is printed is kept in the log alone."""
-    found = read_log([line]).progress
-    if found is None or (last is not None and (found.done, found.failed) == (last.done, last.failed)):
-        return last
-    failed = f", {found.failed} failed" if found.failed else ""
-    report(f"precompile: {found.done} of {found.total} graphs in the cache are compiled{failed}")
-    return found
+class _Teller:
+    """Says how far the tool is, whenever that has changed, and what it waits for; the rest is in its log."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._last: Progress | None = None
+        self._waited: set[str] = set()
+
+    def line(self, line: bytes) -> None:
+        """Take a line of the tool's."""
+        found = read_log([line])
+        self._progress(found.progress)
+        for module in found.waited:
+            if module.name not in self._waited:
+                self._report(f"precompile: waiting for {module.name}, which another process has locked")
+                self._waited.add(module.name)
+
+    def _progress(self, now: Progress | None) -> None:
+        last = self._last
+        if now is None or (last is not None and (now.done, now.failed) == (last.done, last.failed)):
+            return
+        failed = f", {now.failed} failed" if now.failed else ""
+        self._report(f"precompile: {now.done} of {now.total} graphs in the cache are compiled{failed}")
+        self._last = now
 
 
 @contextmanager

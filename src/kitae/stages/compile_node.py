@@ -82,6 +82,12 @@ def _open_graphs(names: Sequence[str], entries: Sequence[Entry], report: Report)
         )
     done = {entry.name for entry in mine if entry.state == "done"}
     report(f"precompile: {len(set(names))} graphs, {len(done)} of them are in the cache")
+    others = sum(entry.state == "empty" for entry in entries if entry.name not in names)
+    if others:
+        report(
+            f"precompile: {others} graphs that were collected for other trainings lie in this cache, and the "
+            "tool compiles them, too (kitae cache prune --kind neuron --state empty removes them)"
+        )
     return len(set(names) - done)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ from kitae.backend.stack import stack_here
 from kitae.errors import PrecompileError
 from kitae.launch.environment import here, settings_of
 from kitae.precompile.answer import Answer, Needed, answer
+from kitae.precompile.graphs import FILE as GRAPHS
+from kitae.precompile.graphs import Graph, read_graphs
 from kitae.stages.compile_ways import COLLECTING, WAYS, Entries, Way, logs_of, read
 from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.job import Job
 from kitae.stages.run_folder import RunFolder
 from kitae.stages.training import train_key
-from kitae.stages.trial import trial_folder
+from kitae.stages.trial import graph_files, trial_folder
 from kitae.storage.folders import remove_folder
 
 ANSWER = "answer.json"
@@ -154,8 +156,31 @@ _WAYS_OUT = {
 }
 
 
-def used_by(run: Path, way: Way) -> tuple[list[Needed], list[Needed]]:
-    """What a training has asked for, and which of it the compiler was called for while it trained."""
-    needed = way.used(run)
-    compiled = {module.name for log in logs_of(run) for module in read(log).compiled}
-    return needed, [one for one in needed if one.name in compiled]
+@dataclass(frozen=True)
+class Use:
+    """What a training has asked its compiler for."""
+
+    needed: tuple[Needed, ...]
+    compiled: tuple[Needed, ...]
+    """Those that the compiler was called for while it trained."""
+    unmet: tuple[Graph, ...]
+    """Those of its ledger that the trial run before it has not met."""
+
+
+def used_by(run: Path, way: Way) -> Use:
+    """What a training has asked for, by its folder. Raises `PrecompileError` where that does not tell."""
+    before = read_json(run / "precompile" / ANSWER).get("needed", [])
+    phases = {one["name"]: one["phase"] for one in before}
+    needed = tuple(replace(one, phase=one.phase or phases.get(one.name, "")) for one in way.used(run))
+    names = {module.name for log in logs_of(run) for module in read(log).compiled}
+    compiled = tuple(one for one in needed if one.name in names)
+    return Use(needed, compiled, _unmet(run))
+
+
+def _unmet(run: Path) -> tuple[Graph, ...]:
+    """Graphs of the training's ledger that are not in the trial's; none where one of the two is missing."""
+    trial = graph_files(run / "precompile" / "trial")
+    if not trial or not (run / GRAPHS).is_file():
+        return ()
+    met = {(one.phase, one.key) for file in trial for one in read_graphs(file)}
+    return tuple(one for one in read_graphs(run) if (one.phase, one.key) not in met)
