@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kitae.errors import RecipeError
 from kitae.launch import environment
 from kitae.launch.environment import (
     Surroundings,
+    check_ranks,
     compile_cache,
     refusals,
     settings_of,
@@ -231,6 +233,36 @@ def test_ranks_do_not_start_with_what_must_not_be_set(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XLA_DOWNCAST_BF16", "1")
     with pytest.raises(RecipeError, match="XLA_DOWNCAST_BF16=1 must not be set"):
         launch_ranks("rank_works:environment", {"folder": str(tmp_path)}, launch(tmp_path, "bf16"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "several", "fits"),
+    [
+        (32, False, True),
+        (8, False, True),
+        (24, False, False),
+        (3, False, False),
+        (8, True, False),
+        (32, True, True),
+    ],
+)
+def test_how_many_ranks_a_trn1_takes(ranks, several, fits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Pain T58: tp3 and tp24 hang in the first collective; several machines use all of their cores."""
+    product = tmp_path / "product_name"
+    product.write_text("trn1.32xlarge\n")
+    monkeypatch.setattr(stacks, "_PRODUCT", product)
+    monkeypatch.delenv("PJRT_DEVICE", raising=False)
+    with nullcontext() if fits else pytest.raises(RecipeError, match=f"{ranks} processes on a trn1"):
+        check_ranks("xla", ranks, several)
+    check_ranks("cpu", ranks, several)
+
+
+def test_ranks_that_cannot_train_together_are_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "product_name").write_text("trn1.2xlarge\n")
+    monkeypatch.setattr(stacks, "_PRODUCT", tmp_path / "product_name")
+    monkeypatch.setattr(environment, "stack_here", lambda backend: "trn1-xla")
+    with pytest.raises(RecipeError, match=r"3 processes on a trn1\.2xlarge .* take 1, 2; change"):
+        launch_ranks("rank_works:add", {}, Launch(3, 1, "cpu", 60.0, tmp_path / "logs"))
 
 
 def test_a_processor_gets_nothing(monkeypatch: pytest.MonkeyPatch):

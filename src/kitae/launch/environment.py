@@ -18,6 +18,8 @@ from pathlib import Path
 
 from kitae.backend.stack import instance_type, stack_here
 from kitae.catalog.environment import refused, variables
+from kitae.catalog.instances import instances
+from kitae.catalog.neuron import machine_of
 from kitae.errors import RecipeError
 
 ROOT_PORT = 48620
@@ -153,6 +155,24 @@ def apply(backend: str, at: Surroundings, environ: MutableMapping[str, str] | No
     chosen = [one for one in settings_of(stack, instance, at) if one.name not in environ]
     environ.update({one.name: one.value for one in chosen})
     return chosen
+
+
+def check_ranks(backend: str, ranks: int, several: bool) -> None:
+    """Raise `RecipeError` for a number of ranks on this machine that its collectives do not take.
+
+    Of several machines each has to use all of its cores.
+    """
+    name = instance_type()
+    machine, known = machine_of(name), instances().get(name)
+    if stack_here(backend) != "trn1-xla" or machine is None or known is None:
+        return
+    allowed = (known.devices,) if several else machine.workers
+    if ranks not in allowed:
+        raise RecipeError(
+            f"{ranks} processes on a {name} cannot train together: its collectives take "
+            f"{', '.join(map(str, allowed))}{' on each of several machines' if several else ''}; change "
+            "parallel.tensor_parallel_size, parallel.data_parallel_size or target.nodes"
+        )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from kitae.errors import StorageError, TrainingError
 from kitae.launch.agent import Agent
-from kitae.launch.environment import surrounded
+from kitae.launch.environment import check_ranks, surrounded
 from kitae.launch.heartbeat import make_heartbeat
 from kitae.launch.node_end import NodeEnd, result_of_nodes
 from kitae.launch.order import Launch, Order
@@ -35,8 +35,9 @@ def launch_ranks(entry: str, arguments: Mapping[str, Any], launch: Launch) -> No
     ranks. Raises the first failure as the `KitaeError` that it was (`RankBugError` for what nobody foresaw,
     `TrainingError` for a rank that died or got stuck), `StoppedError` after a stop signal, which is passed on
     to the ranks, KeyboardInterrupt after a second Ctrl-C, which ends them at once, and `RecipeError` for a
-    variable of this machine that must not be set.
+    variable of this machine that must not be set, or a number of ranks that it cannot have.
     """
+    check_ranks(launch.backend, launch.local_size, several=False)
     with surrounded(launch.backend, launch.precision), Stops(launch.on_stop) as stops:
         result = result_of_nodes([run_ranks(entry, arguments, launch, stops)], launch, stops.asked)
     if result is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from signal import Signals
 
 from kitae.errors import KitaeError
-from kitae.launch.environment import apply, here, raise_file_limit
+from kitae.launch.environment import apply, check_ranks, here, raise_file_limit
 from kitae.launch.local import run_ranks
 from kitae.launch.meeting import meet
 from kitae.launch.node_end import NodeEnd
@@ -46,6 +46,7 @@ def _run(order: Order, node: int, stops: Stops) -> NodeEnd:
     launch = order.launch
     try:
         meeting = meet(order.folder, launch.job, node, launch.addresses)
+        check_ranks(launch.backend, launch.local_size, several=launch.nodes > 1)
         apply(launch.backend, here(launch.addresses[0], meeting.interface, precision=launch.precision))
         own = replace(launch, node=node, meeting=meeting.endpoint, interface=meeting.interface)
         return run_ranks(order.entry, order.arguments, own, stops)

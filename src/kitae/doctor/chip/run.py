@@ -103,6 +103,7 @@ def _worked(bench: Bench, part: str, ranks: int, precision: str = "bf16") -> Map
         logs=folder / "logs",
         title=f"chip test, {part}",
         precision=precision,
+        on_stop="ending; the page so far is kept",
     )
     launch_ranks(f"{WORK}:{part}", {"backend": bench.backend, "folder": str(folder)}, launch)
     found: Mapping[str, object] = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
