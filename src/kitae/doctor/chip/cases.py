@@ -28,7 +28,7 @@ from kitae.train.job import Phase, TrainJob
 
 VOCABULARY = 256
 STEPS = 12
-_BATCH, _MICRO_BATCH = 8, 4
+_BATCH = 8
 _TRAIN_ROWS, _HELDOUT_ROWS = 64, 10
 _FIRST_ID = 5
 _MASK_ID = 4
@@ -137,7 +137,9 @@ class Case:
     objective: str
     config: dict[str, Any]
     rows: type[TextRows] | type[MaskedText]
-    precisions: tuple[str, ...] = ("fp32", "bf16")
+    precisions: tuple[str, ...]
+    """In which it is trained; each takes programs of its own, and a chip minutes to compile them."""
+    micro_batch: int = _BATCH
 
     def model(self) -> Decoder | Encoder:
         """With weights that every machine has alike, on the host."""
@@ -150,8 +152,8 @@ class Case:
 
 
 CASES = {
-    "decoder": Case("causal-lm", _DECODER, TextRows),
-    "encoder": Case("masked-lm", _ENCODER, MaskedText),
+    "decoder": Case("causal-lm", _DECODER, TextRows, ("fp32", "bf16"), _BATCH // 2),
+    "encoder": Case("masked-lm", _ENCODER, MaskedText, ("bf16",)),
     "encoder with dropout": Case("masked-lm", {**_ENCODER, **_DROPOUT}, MaskedText, ("fp32",)),
 }
 
@@ -171,7 +173,7 @@ def job_of(case: Case, folder: Path, backend: Backend, precision: str, *, every:
             "training": {
                 "duration": f"{STEPS} steps",
                 "global_batch_size": _BATCH,
-                "micro_batch_size": _MICRO_BATCH,
+                "micro_batch_size": case.micro_batch,
                 "precision": precision,
                 "attention": "plain",
             },
