@@ -58,12 +58,14 @@ def test_where_there_is_no_table_nothing_is_known(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["cifs", "smb3", "beegfs_nodev", "fuse.s3fs", "fuse.mount-s3", "efs", "gpfs"]
+    "kind", ["cifs", "smb3", "beegfs_nodev", "fuse.s3fs", "fuse.mount-s3", "efs", "gpfs", "9p"]
 )
 def test_kinds_that_other_machines_see(kind: str):
     assert Mount("", Path("/"), kind).is_network
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "tmpfs", "overlay", "btrfs", "zfs", "fuse", "9p", ""])
+@pytest.mark.parametrize(
+    "kind", ["ext4", "xfs", "tmpfs", "overlay", "btrfs", "zfs", "fuse", "fuse.overlayfs", ""]
+)
 def test_kinds_of_one_machine(kind: str):
     assert not Mount("", Path("/"), kind).is_network

@@ -7,7 +7,6 @@ what must not be set at all.
 from __future__ import annotations
 
 import os
-import re
 import resource
 import shlex
 import socket
@@ -21,14 +20,13 @@ from kitae.catalog.environment import refused, variables
 from kitae.catalog.instances import instances
 from kitae.catalog.neuron import machine_of
 from kitae.errors import RecipeError
+from kitae.storage.mounts import MOUNTS, mount_of
 
 ROOT_PORT = 48620
 """Where Neuron's runtimes meet; to be kept free with sysctl net.ipv4.ip_local_reserved_ports."""
 OPEN_FILES = 65535
 """So many files and sockets a rank's process may need open, on many machines."""
-_MOUNTS = Path("/proc/mounts")
-_SHARED = re.compile(r"nfs|lustre|cifs|smb|gpfs|ceph|beegfs|glusterfs|9p|fuse\.(?!overlay)")
-"""Types of file systems that several machines may see."""
+_MOUNTS = MOUNTS
 _WITHOUT_EFA = ("trn1.2xlarge", "trn2.3xlarge", "g5.xlarge", "g6.xlarge")
 _WITH_EFA = ("trn1.", "trn1n.", "trn2.", "trn2u.", "trn3.", "trn3u.", "p4d.", "p4de.", "p5.", "p5e.", "p5en.")
 
@@ -129,20 +127,8 @@ def unfit_cache(cache: str, host: str) -> str | None:
 
 def shared_file_system(path: Path, mounts: Path | None = None) -> str | None:
     """Type of the file system that a path lies on, where several machines may see it; else None."""
-    where = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would wait for a mount that hangs
-    best, kind = -1, ""
-    try:
-        lines = (mounts or _MOUNTS).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        parts = line.split()
-        if len(parts) < 3:
-            continue
-        point = Path(parts[1].replace("\\040", " "))
-        if where.is_relative_to(point) and len(point.parts) >= best:
-            best, kind = len(point.parts), parts[2]
-    return kind if _SHARED.match(kind) else None
+    mount = mount_of(path, mounts or _MOUNTS)
+    return mount.kind if mount.is_network else None
 
 
 def apply(backend: str, at: Surroundings, environ: MutableMapping[str, str] | None = None) -> list[Setting]:

@@ -9,8 +9,7 @@ from pathlib import Path
 MOUNTS = Path("/proc/mounts")
 
 _NETWORK = re.compile(
-    r"nfs\d?|lustre|efs|cifs|smb.*|afs|ceph|glusterfs|beegfs.*|gpfs|wekafs|ocfs2|fuse\.(sshfs|s3fs|mount-s3"
-    r"|goofys|rclone|juicefs|ceph|glusterfs|gcsfuse)"
+    r"(nfs|lustre|efs|cifs|smb|afs|ceph|glusterfs|beegfs|gpfs|wekafs|ocfs2|9p|fuse\.(?!overlay|fuse-overlay)).*"
 )
 """Kinds on which locks of several machines meet, or do not."""
 
