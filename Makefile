@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PINS := $(shell $(PYTHON) -c 'import sys; print("--constraint constraints.txt" if sys.version_info >= (3, 11) else "")')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo demo-ja test system lint format bench docs clean
+.PHONY: demo demo-ja test test-xla system lint format bench docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/kitae run recipes/smollm2-ja-demo.yaml
@@ -17,6 +17,11 @@ demo-ja: $(VENV)/.japanese
 
 test: $(VENV)/.dev
 	$(PYTEST) -m "not system" -n 2
+
+# torch-xla has a torch, and so an environment, of its own: about 5 minutes and 7 GB the first time, see the script.
+test-xla:
+	venv=$$($(PYTHON) .ci/xla_venv.py) && PJRT_DEVICE=CPU OMP_NUM_THREADS=1 PYTHONPATH=src \
+		"$$venv/bin/python" -m pytest -m xla -n 2 --dist loadfile tests/xla
 
 system: $(VENV)/.dev $(VENV)/.demo
 	$(BIN)/python -m pytest -m system -n 2 --dist loadfile tests

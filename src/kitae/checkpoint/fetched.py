@@ -51,16 +51,9 @@ def to_be_sent(tensors: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.
     """Give host memory to fill in place of the tensors, which get what is in it afterwards."""
     filled = {name: torch.empty(one.shape, dtype=one.dtype) for name, one in tensors.items()}
     yield filled
-    for name, one in tensors.items():
-        _send(filled.pop(name), one)
-
-
-@torch.no_grad()
-def _send(values: torch.Tensor, target: torch.Tensor) -> None:
-    if target._base is None:
-        target.data = values.to(target.device)  # no operation, so no graph
-    else:
-        target.copy_(values)
+    with torch.no_grad():
+        for name, one in tensors.items():
+            one.copy_(filled.pop(name))
 
 
 def _outline(tensor: torch.Tensor) -> torch.Tensor:
