@@ -291,6 +291,7 @@ def test_a_trial_goes_through_saving_and_resuming_and_leaves_the_run_alone(case:
     assert "after step 2 of 3" in done.stdout
     assert not (case / "runs/tiny/metrics.jsonl").exists()
     assert not (case / "runs/tiny/checkpoints").exists()
+    assert not (job.cache / "state/history.jsonl").exists()  # no plan is to learn from it
 
 
 # ---- what a training used

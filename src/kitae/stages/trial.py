@@ -9,6 +9,7 @@ a shape: the recipe's batches, lengths, precision and topology stay. Its results
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -137,6 +138,8 @@ def _train(folder: Path) -> int:
 def main() -> int:
     """Run the trial of a folder, and a second time from its save: in a process of its own, as a resume is."""
     folder, again = Path(sys.argv[1]), sys.argv[2:] == [_AGAIN]
+    # How fast it was is nothing to learn from for plans.
+    os.environ["KITAE_STATE"] = str(folder / "state")
     code = _train(folder)
     if code or again or not _set_back(RunFolder(folder)):
         return code
