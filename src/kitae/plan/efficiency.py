@@ -35,7 +35,7 @@ HOST_S = 0.049
 STACKS: dict[str, Efficiency] = {
     "xla-decoder": Efficiency(0.608, 1.18, 1.0, HOST_S, 0.2, "fitted to 9 published rows of trn1.32xlarge"),
     "xla-encoder": Efficiency(0.622, 1.0, 3.44, HOST_S, 0.15, "fitted to 10 published rows of Trn1"),
-    "neuron": Efficiency(0.608, 1.18, 1.0, HOST_S, 0.6, "no published row: Trainium1's, more or less"),
+    "neuron": Efficiency(0.43, 1.0, 2.0, HOST_S, 0.6, "no published row; another trainer's Trn2 is in it"),
     "cuda": Efficiency(0.45, 1.0, 1.0, 0.0, 0.35, "the field's usual share of the peak, not fitted"),
     "cpu": Efficiency(0.6, 1.0, 1.0, 0.0, 0.5, "a product measured now, not a training"),
 }
