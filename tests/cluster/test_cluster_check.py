@@ -195,7 +195,7 @@ WRONG = {
         "save",
         5,
         "/home and /fsx",
-        instead("head:\n", "save: [{from_folder: /tmp/x, to: here}]\nhead:\n"),
+        instead("head:\n", "save: [{from_folder: /tmp/x, to: 's3://results/x'}]\nhead:\n"),
     ),
     "end in the past": ("until", 15, "later end", instead("12 hours", "2026-11-30T11:59Z")),
     "end that is no time": ("until", 15, "12 hours", instead("12 hours", "tomorrow")),

@@ -59,11 +59,11 @@ def alive(account: Account) -> int:
     return sum(one["State"]["Name"] != "terminated" for group in found for one in group["Instances"])
 
 
-def make_bucket(account: Account) -> None:
+def make_bucket(account: Account, contents: tuple[bytes, ...] = (b"old", b"new")) -> None:
     s3 = account.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-    for content in (b"old", b"new"):
+    for content in contents:
         s3.put_object(Bucket=BUCKET, Key="bootstrap/head.sh", Body=content)
 
 
@@ -110,6 +110,13 @@ def test_a_network_is_left_alone_until_its_cluster_is_gone_and_the_next_pass_mak
     assert find_stack(account, "kitae-llama-network") is not None
     assert run_pass(account, 3)[-2:] == ["Rest", "Done"]
     assert find_stack(account, "kitae-llama-network") is None
+
+
+def test_an_empty_bucket_goes_too(account, moto):
+    moto.run_state_machines()
+    make_bucket(account, ())
+    assert run_pass(account, 5)[-3:] == ["Delete bucket", "Rest", "Done"]
+    assert account.client("s3").list_buckets()["Buckets"] == []
 
 
 def test_where_nothing_is_left_it_puts_itself_to_rest(account, moto):

@@ -197,13 +197,19 @@ def _action(environ: dict[str, Any]) -> str:
 
 def _serve() -> None:
     from moto_server_gaps import add_what_is_missing
-    from werkzeug.serving import make_server
+    from werkzeug.serving import WSGIRequestHandler, make_server
 
     add_what_is_missing()
     from moto.server import DomainDispatcherApplication, create_backend_app
 
     record = _Record(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, record, threaded=True)
+
+    class Handler(WSGIRequestHandler):
+        """Answers at once: else the rest of an answer waits 40 ms until its beginning is acknowledged."""
+
+        disable_nagle_algorithm = True
+
+    server = make_server("127.0.0.1", 0, record, threaded=True, request_handler=Handler)
     # State machines of moto call AWS themselves.
     os.environ["MOTO_PORT"] = str(server.server_port)
     print(server.server_port, flush=True)

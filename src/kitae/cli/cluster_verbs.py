@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from kitae.cluster.engine_calls import Clusters
+    from kitae.cluster.pcluster import Engine
+    from kitae.cluster.schema import ClusterFile
+    from kitae.cluster.up import Build
+
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file (YAML).")]
+ClusterArgument = Annotated[
+    str, typer.Argument(metavar="FILE|NAME", help="A cluster file, or the name of a cluster with --region.")
+]
+RegionOption = Annotated[str | None, typer.Option(help="AWS region of a cluster that is given by name.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 SetOption = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the file: --set a.b=c.")
 ]
@@ -19,6 +30,12 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Make, watch and take down clusters on AWS.")
     group.command("init")(init)
     group.command("check")(check)
+    group.command("up")(up)
+    group.command("status")(status)
+    group.command("stop")(stop)
+    group.command("start")(start)
+    group.command("down")(down)
+    group.command("leftovers")(leftovers)
     group.command("engine")(engine)
     group.command("policy")(policy)
     group.command("quota")(quota)
@@ -105,6 +122,130 @@ def quota(
     refuse_wrong(answers)
 
 
+def up(
+    file: FileArgument,
+    changes: SetOption = [],  # noqa: B006 - typer reads the default
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and make nothing.")] = False,
+    yes: YesOption = False,
+    suppress: Annotated[
+        list[str], typer.Option(metavar="VALIDATOR", help="Leave a validator of ParallelCluster out.")
+    ] = [],  # noqa: B006 - typer reads the default
+) -> None:
+    """Make the cluster, after its plan and its cost were shown; or go on making it."""
+    from kitae.cluster.engine_calls import WOULD_SUCCEED
+    from kitae.cluster.up import dry_run as tried
+    from kitae.cluster.up import plan_lines
+    from kitae.cluster.up import up as made
+
+    build = _build(file, changes, suppress)
+    for line in plan_lines(build.file, build.now):
+        print(line, flush=True)
+    if dry_run:
+        how = tried(build)
+        print(f"ParallelCluster, asked {how}: {WOULD_SUCCEED}")
+        return
+    _agree("make this, and pay for it?", yes)
+    found = made(build)
+    print(f"{found.name} stands; its head node is {found.head_address}")
+    print(f"kitae cluster down {file} takes it away")
+
+
+def status(
+    cluster: ClusterArgument,
+    region: RegionOption = None,
+) -> None:
+    """Show what stands of a cluster, what it costs now, and when it ends."""
+    from datetime import datetime, timezone
+
+    from kitae.cluster.aws import Account
+    from kitae.cluster.status import status_lines, status_of
+
+    name, where, file = _which(cluster, region)
+    found = status_of(Account(where), name, {} if file is None else file.prices)
+    for line in status_lines(name, found, datetime.now(timezone.utc)):
+        print(line)
+
+
+def stop(cluster: ClusterArgument, region: RegionOption = None) -> None:
+    """Stop the machines of all queues; head node, storage and network go on, and bill."""
+    name, where, _ = _which(cluster, region)
+    _clusters(where).fleet(name, start=False)
+    print(f"{name}: its machines stop; head node, storage and network bill on (kitae cluster status)")
+
+
+def start(cluster: ClusterArgument, region: RegionOption = None, yes: YesOption = False) -> None:
+    """Let machines start again: those that are always on do, and bill."""
+    name, where, _ = _which(cluster, region)
+    _agree(f"let machines of {name} start, and pay for them?", yes)
+    _clusters(where).fleet(name, start=True)
+    print(f"{name}: its machines start when jobs ask for them, and those that are always on now")
+
+
+def down(
+    cluster: ClusterArgument,
+    region: RegionOption = None,
+    yes: YesOption = False,
+    without_saving: Annotated[
+        bool, typer.Option("--without-saving", help="Delete what the file says to save, too.")
+    ] = False,
+) -> None:
+    """Take a cluster away until nothing of it is left that bills, and prove it."""
+    from kitae.cluster.aws import Account
+    from kitae.cluster.down import Ending
+    from kitae.cluster.down import down as ended
+    from kitae.cluster.leftovers import scan
+    from kitae.cluster.saving import save
+
+    name, where, file = _which(cluster, region)
+    account, prices = Account(where), {} if file is None else file.prices
+    found = scan(account, name, prices)
+    for one in found:
+        print(f"{one.kind.name} {one.thing.id} {one.thing.detail}".rstrip())
+    _agree(f"delete all of {name} in {where}: {len(found)} things, data with them?", yes)
+    clusters, say = _clusters(where), _tell
+    if file is not None and file.save and not without_saving:
+        head = clusters.find(name)
+        if head is not None and head.head_instance is not None:
+            save(account, head.head_instance, file.save, say)
+    keeps = file is not None and file.fsx is not None and file.fsx.at_down == "keep"
+    kept = ended(Ending(account, clusters, name, say, frozenset({"file system"} if keeps else ()), prices))
+    for one in kept:
+        print(f"kept, as the file says: {one.line()}")
+    print(f"nothing {'else ' if kept else ''}of {name} is left in {where}")
+
+
+def leftovers(
+    region: Annotated[str, typer.Option(help="AWS region.")] = "us-west-2",
+    name: Annotated[str | None, typer.Option(help="Of this cluster alone.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Look for everything of clusters in a region that may bill; exit code 8 where something is left."""
+    import json
+
+    from kitae.cluster.aws import Account
+    from kitae.cluster.leftovers import scan, total
+    from kitae.cluster.money import dollars
+    from kitae.errors import ClusterError
+
+    found = scan(Account(region), name)
+    for one in found:
+        facts = {
+            "kind": one.kind.name,
+            "id": one.thing.id,
+            "tags": dict(one.thing.tags),
+            "remove": one.command,
+        }
+        usd = None if one.usd is None else str(one.usd)
+        print(json.dumps({**facts, "usd_an_hour": usd}) if as_json else one.line())
+    of = "any cluster" if name is None else name
+    if found:
+        raise ClusterError(
+            f"{len(found)} things of {of} are in {region}; they bill {dollars(total(found))} an hour, where "
+            "the price is known"
+        )
+    print(f"nothing of {of} is left in {region}")
+
+
 def engine() -> None:
     """Make the environment that ParallelCluster runs in, unless it is there."""
     from kitae.cluster.pcluster import find, make, node_missing
@@ -114,3 +255,64 @@ def engine() -> None:
     missing = node_missing()
     if missing is not None:
         print(f"warning: {missing}", file=sys.stderr)
+
+
+def _build(file: Path, changes: list[str], suppress: list[str]) -> Build:
+    from datetime import datetime, timezone
+
+    from kitae.cluster.aws import Account
+    from kitae.cluster.checking import checked
+    from kitae.cluster.pcluster import node_missing
+    from kitae.cluster.up import Build
+    from kitae.errors import ClusterError
+
+    now = datetime.now(timezone.utc)
+    report = checked(file, changes, now)
+    for line in report.remarks:
+        print(line, file=sys.stderr)
+    missing = node_missing()
+    if missing is not None:
+        raise ClusterError(missing)
+    wanted = report.loaded.file
+    return Build(Account(wanted.region), _engine(), wanted, file, now, _tell, tuple(suppress))
+
+
+def _engine() -> Engine:
+    from kitae.cluster.pcluster import find, make
+
+    return find() or make(_tell)
+
+
+def _clusters(region: str) -> Clusters:
+    from kitae.cluster.engine_calls import Clusters
+
+    return Clusters(_engine(), region)
+
+
+def _which(cluster: str, region: str | None) -> tuple[str, str, ClusterFile | None]:
+    """Name and region of a cluster, and its file where that was given."""
+    from kitae.cluster.load import load_cluster
+    from kitae.errors import RecipeError
+
+    if Path(cluster).suffix in (".yaml", ".yml") or Path(cluster).is_file():
+        file = load_cluster(cluster).file
+        return file.name, file.region, file
+    if region is None:
+        raise RecipeError(f"--region: where is {cluster}? Give its region, or its file instead of its name")
+    return cluster, region, None
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _agree(question: str, yes: bool) -> None:
+    """Ask a person; nobody there is a no. Raises `RecipeError` where it is not agreed."""
+    from kitae.errors import RecipeError
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise RecipeError(f"{question} Nobody is there to ask; --yes says so beforehand")
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise RecipeError("not agreed; nothing was done")

@@ -176,16 +176,13 @@ def _sdks(file: ClusterFile) -> list[str]:
 
 def _iam(file: ClusterFile, site: Site, *, write: bool) -> dict[str, Any]:
     buckets = dict.fromkeys((*file.bootstrap.read_buckets, *_script_buckets(file)), False)
-    buckets |= {
-        save.to.removeprefix("s3://").partition("/")[0]: True for save in file.save if _in_s3(save.to)
-    }
+    buckets |= {save.to.removeprefix("s3://").partition("/")[0]: True for save in file.save}
     buckets[site.bucket] = write
     access = [
         {"BucketName": name, "EnableWriteAccess": may and write} for name, may in sorted(buckets.items())
     ]
-    policies = (
-        {} if file.head.ssh_key is not None else {"AdditionalIamPolicies": [{"Policy": _SESSION_MANAGER}]}
-    )
+    managed = file.head.ssh_key is None or bool(file.save)
+    policies = {"AdditionalIamPolicies": [{"Policy": _SESSION_MANAGER}]} if managed else {}
     return {"S3Access": access, **policies}
 
 

@@ -49,7 +49,7 @@ ROWS = (
             *_of("ec2", "Describe* GetInstanceTypesFromInstanceRequirements"),
             *_of("cloudformation", "ListStacks DescribeStacks ValidateTemplate"),
             *_of("fsx", "DescribeFileSystems DescribeDataRepositoryAssociations DescribeBackups"),
-            *_of("elasticloadbalancing", "DescribeLoadBalancers DescribeTags"),
+            *_of("elasticloadbalancing", "DescribeLoadBalancers DescribeTags DeleteLoadBalancer"),
             *_of("logs", "DescribeLogGroups DescribeMetricFilters"),
             *_of("cloudwatch", "DescribeAlarms ListDashboards GetDashboard"),
             *_of("servicequotas", "GetServiceQuota GetAWSDefaultServiceQuota ListServiceQuotas"),
@@ -260,6 +260,17 @@ ROWS = (
         "Alarms",
         _of("cloudwatch", "PutMetricAlarm PutCompositeAlarm DeleteAlarms"),
         (_arn("cloudwatch", "alarm:{name}*"),),
+    ),
+    Row(
+        "Save",
+        ("ssm:SendCommand", "ssm:GetCommandInvocation"),
+        (
+            "arn:aws:ssm:{region}::document/AWS-RunShellScript",
+            _arn("ec2", "instance/*"),
+            _arn("ssm", "*"),
+        ),
+        _HERE,
+        ends=False,
     ),
     Row(
         "Switch",

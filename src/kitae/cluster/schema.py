@@ -97,8 +97,8 @@ class SaveConfig(Section):
 
     from_folder: Annotated[str, Field(pattern=r"^/.+$")]
     """Absolute folder on the cluster, such as `/fsx/runs`."""
-    to: NonEmpty
-    """Where it goes: `s3://bucket/folder`, or a folder of this machine."""
+    to: Annotated[str, Field(pattern=r"^s3://[a-z0-9.-]{3,63}(/.*)?$")]
+    """Where it goes, `s3://bucket/folder`: copied by the head node, new and changed files alone."""
 
 
 class LimitsConfig(Section):

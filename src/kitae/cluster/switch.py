@@ -71,17 +71,27 @@ def switch_template(scope: Scope, until: datetime, tags: dict[str, str]) -> Stat
 def one_pass(scope: Scope) -> State:
     """The state machine, in the Amazon States Language (https://states-language.net/spec.html)."""
     names = Names(scope.name)
-    bucket = names.bucket(scope.account, scope.region)
     states = {
+        **_instances_end(scope.name),
+        **_stack_ends("cluster", names.cluster_stack, "Delete network"),
+        **_stack_ends("network", names.network_stack, "Find bucket"),
+        **_bucket_ends(names.bucket(scope.account, scope.region)),
+        "Rest": _call("scheduler:deleteSchedule", {"Name": names.switch_stack}, "Done", failed="Done"),
+        "Done": {"Type": "Succeed", "OutputPath": None},
+        "Next time": {"Type": "Succeed", "OutputPath": None},
+    }
+    return {"Comment": f"One pass at ending {scope.name}", "StartAt": "Find instances", "States": states}
+
+
+def _instances_end(cluster: str) -> State:
+    filters = [
+        {"Name": f"tag:{ENGINE_TAG}", "Values": [cluster]},
+        {"Name": "instance-state-name", "Values": _ALIVE},
+    ]
+    return {
         "Find instances": _call(
             "ec2:describeInstances",
-            {
-                "MaxResults": _AT_ONCE,
-                "Filters": [
-                    {"Name": f"tag:{ENGINE_TAG}", "Values": [scope.name]},
-                    {"Name": "instance-state-name", "Values": _ALIVE},
-                ],
-            },
+            {"MaxResults": _AT_ONCE, "Filters": filters},
             "Any instances",
             failed="Delete cluster",
             result={"Ids.$": "$.Reservations[*].Instances[*].InstanceId"},
@@ -97,42 +107,38 @@ def one_pass(scope: Scope) -> State:
             "Find instances",
             failed="Delete cluster",
         ),
-        "Delete cluster": _call(
-            "cloudformation:deleteStack", {"StackName": names.cluster_stack}, "Is the cluster there"
-        ),
-        "Is the cluster there": _call(
+    }
+
+
+def _stack_ends(what: str, stack: str, following: str) -> State:
+    """Its deletion begins, and what follows comes only once it is gone."""
+    return {
+        f"Delete {what}": _call("cloudformation:deleteStack", {"StackName": stack}, f"Is the {what} there"),
+        f"Is the {what} there": _call(
             "cloudformation:describeStacks",
-            {"StackName": names.cluster_stack},
-            "Is it only remembered",
-            failed="Delete network",
+            {"StackName": stack},
+            f"Is the {what} only remembered",
+            failed=following,
             result=_STATUS,
         ),
-        "Is it only remembered": _gone("Delete network"),
-        "Delete network": _call(
-            "cloudformation:deleteStack", {"StackName": names.network_stack}, "Is the network there"
-        ),
-        "Is the network there": _call(
-            "cloudformation:describeStacks",
-            {"StackName": names.network_stack},
-            "Is that only remembered",
-            failed="Find objects",
-            result=_STATUS,
-        ),
-        "Is that only remembered": _gone("Find objects"),
+        f"Is the {what} only remembered": _gone(following),
+    }
+
+
+def _bucket_ends(bucket: str) -> State:
+    return {
+        "Find bucket": _call("s3:headBucket", {"Bucket": bucket}, "Find objects", failed="Rest"),
+        # An empty one has no list to pick.
         "Find objects": _call(
             "s3:listObjectVersions",
             {"Bucket": bucket, "MaxKeys": _OBJECTS_AT_ONCE},
             "Delete objects",
-            failed="Rest",
+            failed="Delete bucket",
             result={"Versions.$": "$.Versions"},
         ),
         "Delete objects": _each_version(bucket),
         "Delete bucket": _call("s3:deleteBucket", {"Bucket": bucket}, "Rest", failed="Next time"),
-        "Rest": _call("scheduler:deleteSchedule", {"Name": names.switch_stack}, "Done", failed="Done"),
-        "Done": {"Type": "Succeed", "OutputPath": None},
-        "Next time": {"Type": "Succeed", "OutputPath": None},
     }
-    return {"Comment": f"One pass at ending {scope.name}", "StartAt": "Find instances", "States": states}
 
 
 def _call(
@@ -174,7 +180,6 @@ def _each_version(bucket: str) -> State:
         "ItemsPath": "$.result.Versions",
         "ItemProcessor": {"StartAt": "Delete one", "States": {"Delete one": step}},
         "ResultPath": None,
-        # There are none, in an answer without the list.
         "Catch": [{"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "Delete bucket"}],
         "Next": "Delete bucket",
     }

@@ -1,0 +1,225 @@
+"""`kitae cluster up`: from a file to a running cluster. What ends it is made first.
+
+Every step looks whether its result is there already, in the account: a second `up`, from any machine, goes
+on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kitae.cluster.aws import Account
+from kitae.cluster.bucket import make_bucket, publish
+from kitae.cluster.checking import money_lines, write_config
+from kitae.cluster.config import Site, config_of
+from kitae.cluster.engine_calls import Cluster, Clusters, Runs, first_failure
+from kitae.cluster.moments import end_of, shown
+from kitae.cluster.money import dollars, tariff
+from kitae.cluster.names import Names
+from kitae.cluster.network import network_template
+from kitae.cluster.policy import Scope
+from kitae.cluster.resolved import makes_network
+from kitae.cluster.schema import ClusterFile
+from kitae.cluster.stacks import make_stack
+from kitae.cluster.switch import switch_template
+from kitae.cluster.zones import zone_name
+from kitae.errors import ClusterError, RecipeError
+
+Say = Callable[[str], None]
+PAUSE_S = 15.0
+PATIENCE_S = 5400.0
+_STANDS = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_FAILED")
+
+
+@dataclass(frozen=True)
+class Build:
+    """A cluster in the making."""
+
+    account: Account
+    engine: Runs
+    file: ClusterFile
+    path: Path
+    """Of the cluster file."""
+    now: datetime
+    say: Say
+    suppress: tuple[str, ...] = ()
+    """Validators of ParallelCluster to leave out."""
+
+    @property
+    def names(self) -> Names:
+        """What is called how."""
+        return Names(self.file.name)
+
+    @property
+    def clusters(self) -> Clusters:
+        """ParallelCluster, in the cluster's region."""
+        return Clusters(self.engine, self.file.region)
+
+    @property
+    def bucket(self) -> str:
+        """Name of the cluster's bucket."""
+        return self.names.bucket(self.account.number, self.file.region)
+
+
+def plan_lines(file: ClusterFile, now: datetime) -> list[str]:
+    """What `up` would make, in its order, and what that costs."""
+    names, end = Names(file.name), end_of(file.limits.until, now)
+    network = f"the network as stack {names.network_stack}: subnets in {file.zone}, NAT gateway, groups"
+    if not makes_network(file):
+        network = (
+            f"nothing of a network: {file.network.public_subnet} and {file.network.private_subnet} are used"
+        )
+    queues = ", ".join(
+        f"{queue.name} ({queue.min} to {queue.max} x {queue.instance})" for queue in file.queues
+    )
+    fsx = "" if file.fsx is None else f", FSx of {file.fsx.size_gb} GB"
+    return [
+        f"in region {file.region}:",
+        f"  1. the switch that ends it all by itself at {shown(end)}, as stack {names.switch_stack}",
+        "  2. a bucket with the scripts of the nodes",
+        f"  3. {network}",
+        f"  4. the cluster {file.name}: head node {file.head.instance}, queues {queues}{fsx}",
+        *money_lines(file, now),
+    ]
+
+
+def dry_run(build: Build) -> str:
+    """Let ParallelCluster look whether the cluster could be made; what it was asked with. Makes nothing.
+
+    Raises `ClusterError` with what it refuses.
+    """
+    public, private, how = _subnets_to_try(build)
+    # Neither bucket nor groups of an own network are there before `up`.
+    given = tuple(build.file.network.security_groups)
+    site = Site(public, private, "", groups=given)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "cluster.pcluster.yaml")
+        config = config_of(build.file, site)
+        del config["CustomS3Bucket"]
+        for part in (config["HeadNode"], *config["Scheduling"]["SlurmQueues"]):
+            del part["CustomActions"]
+            part["Iam"]["S3Access"] = [one for one in part["Iam"]["S3Access"] if one["BucketName"]]
+        path.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
+        build.clusters.create(build.file.name, path, build.suppress, dry_run=True)
+    return how
+
+
+def _subnets_to_try(build: Build) -> tuple[str, str, str]:
+    network = build.file.network
+    if network.public_subnet is not None and network.private_subnet is not None:
+        return network.public_subnet, network.private_subnet, "with the subnets of the file"
+    zone = zone_name(build.account, build.file.zone)
+    found = build.account.pages(
+        "ec2",
+        "describe_subnets",
+        "Subnets",
+        Filters=[{"Name": "availability-zone", "Values": [zone or build.file.zone]}],
+    )
+    if not found:
+        raise ClusterError(
+            f"ParallelCluster's dry run needs a subnet, and there is none in {build.file.zone} yet; "
+            "kitae cluster check and quota do without"
+        )
+    subnet = str(found[0]["SubnetId"])
+    return subnet, subnet, f"with {subnet} in the place of the subnets that are not made yet"
+
+
+def up(build: Build) -> Cluster:
+    """Make the cluster, or go on making it. Raises `ClusterError` with the first real failure and cost."""
+    set_switch(build)
+    site = prepare(build)
+    path = write_config(build.path, config_of(build.file, site), site)
+    found = build.clusters.find(build.file.name)
+    if found is None:
+        build.say(f"{build.file.name}: ParallelCluster begins; it takes about 10 to 25 minutes")
+        build.clusters.create(build.file.name, path, build.suppress)
+    return follow(build)
+
+
+def set_switch(build: Build) -> None:
+    """What ends the cluster, before anything that bills. One that is set already stays as it is."""
+    end = end_of(build.file.limits.until, build.now)
+    scope = Scope.of(build.file, build.account.number)
+    tags = build.names.tags(build.file.tags)
+    stack = make_stack(
+        build.account, build.names.switch_stack, switch_template(scope, end, tags), tags, build.say
+    )
+    build.say(f"the switch is set: AWS ends {build.file.name} from {stack.outputs['Until']} on")
+
+
+def prepare(build: Build) -> Site:
+    """Bucket and network; what the configuration names of them."""
+    from kitae.launch.ssh.wheel import make_wheel
+
+    tags = build.names.tags(build.file.tags)
+    make_bucket(build.account, build.bucket, tags)
+    with TemporaryDirectory() as folder:
+        scripts, wheel = publish(build.account, build.bucket, make_wheel(Path(folder)))
+    build.say(f"scripts and kitae are in s3://{build.bucket}")
+    site = replace(_network(build, tags), bucket=build.bucket, scripts=scripts)
+    return replace(site, wheel=wheel)
+
+
+def _network(build: Build, tags: dict[str, str]) -> Site:
+    network = build.file.network
+    if network.public_subnet is not None and network.private_subnet is not None:
+        return Site(network.public_subnet, network.private_subnet, "", tuple(network.security_groups))
+    zone = zone_name(build.account, build.file.zone)
+    if zone is None:
+        raise RecipeError(f"this account has no zone {build.file.zone} in {build.file.region}; name another")
+    stack = make_stack(
+        build.account,
+        build.names.network_stack,
+        network_template(build.file),
+        tags,
+        build.say,
+        {"Zone": zone},
+    )
+    out = stack.outputs
+    return Site(out["PublicSubnet"], out["PrivateSubnet"], "", (out["NodesGroup"],), (out["SshGroup"],))
+
+
+def follow(build: Build) -> Cluster:
+    """Wait until the cluster stands, and tell what happens."""
+    begun, told = time.monotonic(), 0
+    while True:
+        found = build.clusters.find(build.file.name)
+        if found is None:
+            raise ClusterError(
+                f"{build.file.name} is gone while it was made; kitae cluster leftovers shows what is left"
+            )
+        events = build.clusters.events(build.file.name)
+        for event in events[told:]:
+            build.say(f"  {event}")
+        told = len(events)
+        if found.status in _STANDS:
+            return found
+        if not found.in_progress:
+            raise ClusterError(_why(build, found, events, begun))
+        if time.monotonic() - begun > PATIENCE_S:
+            raise ClusterError(
+                f"{build.file.name} has been {found.status} for {PATIENCE_S / 60:.0f} minutes "
+                f"({_spent(build, begun)} so far); kitae cluster down takes it away, and the switch ends it "
+                "in any case"
+            )
+        time.sleep(PAUSE_S)
+
+
+def _why(build: Build, found: Cluster, events: Sequence[str], begun: float) -> str:
+    first = first_failure(events) or "; ".join(found.failures) or "no reason is given"
+    return (
+        f"{build.file.name} could not be made ({found.status}): {first}; it cost about "
+        f"{_spent(build, begun)} so far, and what stands of it bills on: kitae cluster down takes it away"
+    )
+
+
+def _spent(build: Build, begun: float) -> str:
+    hours = Decimal(str((time.monotonic() - begun) / 3600))
+    return dollars(tariff(build.file).idle_usd * hours)
