@@ -30,7 +30,7 @@ def test_every_published_row_lies_in_the_interval(name: str):
 @pytest.mark.parametrize(("row", "seconds"), [("Llama 2 7B, 16 nodes", 1.2), ("Llama 2 70B, 32 nodes", 11.2)])
 @pytest.mark.parametrize("cut", [4, 8])
 def test_what_another_trainer_had_on_trainium2_lies_in_the_wide_interval(row: str, seconds: float, cut: int):
-    """AXLearn, 64 machines of 16 chips; that an update had 4.19M tokens is inferred, and its cut was another."""
+    """AXLearn, 64 machines of 16 chips; 4.19M tokens an update are inferred, and its cut was another."""
     work = replace(ROWS[row].work, backend="neuron", scores="fused", pipeline=1)
     work = replace(work, tensor_parallel=cut, data_parallel=64 * 64 // cut)
     low, high = step_time(work, rented(catalog.instance("trn2.48xlarge"), 64)).interval
