@@ -29,14 +29,15 @@ def test_collectives_that_are_registered_on_import(plays: StandIn, monkeypatch: 
     known = torch.distributed.Backend.backend_list
     monkeypatch.setattr(torch.distributed.Backend, "backend_list", list(known))
     with pytest.raises(RecipeError, match=r"2\.14\.3\.0 brings no process group"):
-        NeuronBackend.transport(8)
+        NeuronBackend.world(8)
 
     def imported(name: str) -> None:
         assert name == "torch_neuronx"
         torch.distributed.Backend.backend_list.append("neuron")
 
     monkeypatch.setattr(neuron, "import_module", imported)
-    assert NeuronBackend.transport(8) == ("neuron", False)
+    monkeypatch.setattr(neuron, "DEVICE", "neuron")
+    assert NeuronBackend.world(8) == "cpu:gloo,neuron:neuron"
 
 
 def test_without_it_the_reason_is_said():
@@ -64,11 +65,22 @@ def test_no_core(plays: StandIn):
     assert "sees no core" in (NeuronBackend.unavailable() or "")
 
 
-def test_each_rank_takes_its_core(plays: StandIn, monkeypatch: pytest.MonkeyPatch):
+def test_the_runtime_is_left_alone_until_the_world_is_there(plays: StandIn, monkeypatch: pytest.MonkeyPatch):
+    """It asserts that nobody has started it before its first process group, which is to be of all ranks."""
     plays(**WHOLE)
     monkeypatch.setenv("LOCAL_RANK", "6")
-    NeuronBackend()
-    assert ("set_device", 2) in plays.calls
+    backend = NeuronBackend()
+    assert plays.calls == []
+    monkeypatch.setattr(neuron.dist, "get_world_size", lambda: 1)
+    backend.joined()
+    assert plays.calls == []
+    monkeypatch.setattr(neuron.dist, "get_world_size", lambda: 64)
+    backend.joined()
+    assert plays.calls == [("set_device", 6)]
+
+
+def test_one_process_needs_no_collectives():
+    assert NeuronBackend.world(1) == "gloo"
 
 
 def test_figures_and_waiting(plays: StandIn):

@@ -35,6 +35,12 @@ def environment(mesh: Mesh, folder: str) -> None:
     (Path(folder) / f"environment-{mesh.rank}.json").write_text(json.dumps(dict(os.environ)))
 
 
+def neuron_calls(mesh: Mesh, folder: str) -> None:
+    """Write down what the stand-in of TorchNeuron was asked for, once all ranks are here."""
+    assert mesh.control.exchange(mesh.rank) == list(range(mesh.control.size))
+    (Path(folder) / f"calls-{mesh.rank}.json").write_text(json.dumps(torch.neuron.calls))  # type: ignore[attr-defined]
+
+
 def fail(mesh: Mesh, folder: str, rank: int, how: str) -> None:
     """One rank fails while the others wait for it."""
     note(folder, mesh)

@@ -102,6 +102,15 @@ class Backend(ABC):
         The name of a torch.distributed backend, and whether tensors have to go through host memory for it.
         """
 
+    @classmethod
+    def world(cls, ranks: int) -> str:
+        """What torch.distributed sets a world of `ranks` processes up with; gloo, for the host, is part."""
+        return "gloo"
+
+    def joined(self) -> None:
+        """The world is there; take the device of this process, where that had to wait for it."""
+        return
+
     @abstractmethod
     def release_memory(self) -> None:
         """Give back what was freed but kept, for the processes that come next."""

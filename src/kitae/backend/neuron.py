@@ -28,7 +28,7 @@ _CACHES = ("empty_cache",)
 
 
 class NeuronBackend(Backend):
-    """One logical core: that of the process's rank on this machine (LOCAL_RANK), or the current one."""
+    """One logical core: of ranks the one of their number on the machine (LOCAL_RANK), else the first."""
 
     name = "neuron"
     default_precision = "bf16"
@@ -37,11 +37,9 @@ class NeuronBackend(Backend):
     static = True
 
     def __init__(self) -> None:
-        device = _module()
-        local_rank = os.environ.get("LOCAL_RANK")
-        if local_rank is not None:
-            _called(device, "set_device", int(local_rank) % self.devices())
-        self.device = torch.device(DEVICE, _called(device, "current_device"))
+        # The current one: which that is, the world decides, and before it is set up nothing may be asked of
+        # the runtime.
+        self.device = torch.device(DEVICE)
 
     @property
     def rounds_by_chance(self) -> bool:
@@ -69,14 +67,26 @@ class NeuronBackend(Backend):
 
     @classmethod
     def transport(cls, local_size: int) -> tuple[str, bool]:
-        """Its own collectives, on the device. What ranks agree on over host memory stays with gloo.
-
-        Groups of both kinds stand side by side, so that no composite of the two is needed. Raises
-        `RecipeError` where the release brings no collectives.
-        """
-        if local_size > 1:
-            _register_collectives()
+        """Its own collectives, on the device."""
         return _TRANSPORT, False
+
+    @classmethod
+    def world(cls, ranks: int) -> str:
+        """Gloo and its own beside each other.
+
+        The first of its process groups starts the runtime, for as many ranks as are in it: that has to be the
+        whole world, and not a group of the mesh (torch-neuronx, ProcessGroupNeuron). Raises `RecipeError`
+        where the release brings none.
+        """
+        if ranks == 1:
+            return "gloo"
+        _register_collectives()
+        return f"cpu:gloo,{DEVICE}:{_TRANSPORT}"
+
+    def joined(self) -> None:
+        """Take the core of this process's rank on its machine."""
+        if dist.get_world_size() > 1:
+            _called(_module(), "set_device", int(os.environ["LOCAL_RANK"]))
 
     def release_memory(self) -> None:
         """Empty its cache of device memory, where it has one."""

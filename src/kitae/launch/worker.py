@@ -127,7 +127,8 @@ def _join(order: Order, heartbeat: Heartbeat) -> Mesh:
     _talk_over(launch.interface or _LOOPBACK)
     backend = select(launch.backend)
     transport, through_host = backend.transport(launch.local_size)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=TRANSPORT_TIMEOUT_S))
+    dist.init_process_group(backend.world(launch.world_size), timeout=timedelta(seconds=TRANSPORT_TIMEOUT_S))
+    backend.joined()
     mesh = join_world(
         tp_size=launch.tp_size,
         transport=transport,
