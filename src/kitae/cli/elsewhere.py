@@ -35,9 +35,18 @@ def flags_of(kind: str | None, nodes: str | None) -> Sequence[str]:
 
 
 def submitted(
-    recipe: Path, changes: Sequence[str], last: str, start_over: bool, show: bool, detach: bool = False
+    recipe: Path,
+    changes: Sequence[str],
+    last: str,
+    start_over: bool,
+    show: bool,
+    detach: bool = False,
+    compiling: Sequence[str] = (),
 ) -> bool:
-    """Submit the stages up to `last`, or show how, where the target is not here; whether that was so."""
+    """Submit the stages up to `last`, or show how, where the target is not here; whether that was so.
+
+    `compiling` are further words for the job that compiles graphs.
+    """
     from kitae.cli.ssh_verbs import over_ssh
     from kitae.errors import RecipeError
     from kitae.launch.slurm.chain import Submission, recipe_file
@@ -55,10 +64,15 @@ def submitted(
         return False
     if start_over:
         _refuse_run(recipe)
+    if kind == "ssh" and compiling:
+        raise RecipeError(
+            "--jobs, --retries and --retry-failed do not reach a cluster behind a head node; leave them out, "
+            "or run kitae precompile on the head node"
+        )
     if kind == "ssh":
         over_ssh(recipe, changes, last, start_over=start_over, show=show, detach=detach)
         return True
-    submission = Submission.of(recipe, changes, report=print)
+    submission = Submission.of(recipe, changes, report=print, compiling=compiling)
     if show:
         submission.show(last)
         return True

@@ -14,6 +14,7 @@ from kitae.cli.recipe_verbs import SetOption
 
 if TYPE_CHECKING:
     from kitae.precompile.answer import Answer
+    from kitae.precompile.drive import Compiling
     from kitae.stages.precompiling import Use
 
 _NOTHING = {
@@ -73,6 +74,7 @@ def precompile(
 ) -> None:
     """Compile every graph of a training before it begins; exit code 9 lists what is missing, and why."""
     from kitae.errors import RecipeError
+    from kitae.precompile.drive import Compiling
 
     if why_miss is not None:
         _why_miss(*why_miss, as_json)
@@ -85,15 +87,15 @@ def precompile(
 
         show_trace(recipe, changes, instance=instance, rank=rank, as_json=as_json)
     else:
+        asked = Compiling(jobs, retries, retry_failed)
         changes = [*changes, *flags_of(target, nodes)]
-        if not submitted(recipe, changes, "precompile", start_over=False, show=show):
-            _here(recipe, changes, jobs, retries, retry_failed)
+        if not submitted(recipe, changes, "precompile", False, show, compiling=asked.words()):
+            _here(recipe, changes, asked)
 
 
-def _here(recipe: Path, changes: list[str], jobs: int | None, retries: int, retry_failed: bool) -> None:
+def _here(recipe: Path, changes: list[str], asked: Compiling) -> None:
     from kitae.backend.stack import stack_here
     from kitae.cli.run_verbs import refuse_launcher
-    from kitae.precompile.drive import Compiling
     from kitae.stages.job import open_job
     from kitae.stages.pipeline import run_stages
     from kitae.stages.precompiling import way_of
@@ -107,7 +109,7 @@ def _here(recipe: Path, changes: list[str], jobs: int | None, retries: int, retr
         print(f"precompile: {stack}: {_NOTHING.get(stack, _PLAIN)}")
         return
     log.attach(job.run.log)
-    run_stages(replace(job, compiling=Compiling(jobs, retries, retry_failed)), "precompile")
+    run_stages(replace(job, compiling=asked), "precompile")
 
 
 def _of(run: Path, as_json: bool) -> None:

@@ -7,13 +7,14 @@ decide nothing: older releases return 0 after failures. What is compiled is what
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kitae.errors import PrecompileError
@@ -43,6 +44,17 @@ class Compiling:
     """How often the tool tries a failed graph again, by itself."""
     retry_failed: bool = False
     """Whether graphs that failed in an earlier run are tried again."""
+
+    def words(self) -> tuple[str, ...]:
+        """What differs from the plain way, as words of a command line."""
+        given = {name: value for name, value in asdict(self).items() if value != getattr(PLAIN, name)}
+        return tuple(f"{name}={json.dumps(value)}" for name, value in given.items())
+
+    @classmethod
+    def of_words(cls, words: Sequence[str]) -> Compiling:
+        """The same, back from `words`."""
+        parts = (word.partition("=") for word in words)
+        return cls(**{name: json.loads(value) for name, _, value in parts})
 
 
 PLAIN = Compiling()

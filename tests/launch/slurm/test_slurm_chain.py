@@ -17,6 +17,7 @@ from kitae.launch.slurm.chain import CHAIN, Submission, most_it_costs, recipe_fi
 from kitae.launch.slurm.commands import Slurm
 from kitae.launch.slurm.record import read_jobs
 from kitae.launch.slurm.script import script_of
+from kitae.precompile.drive import Compiling
 from kitae.recipe.load import load_recipe
 
 TRAIN = next(task for _, task in CHAIN if task.trains)
@@ -128,8 +129,11 @@ def test_graphs_are_compiled_ahead_on_as_many_nodes_as_train(recipe: Path, capsy
     assert "#SBATCH --nodes=2-4\n" in scripts[2]
     assert "#SBATCH --no-requeue\n" in scripts[2]
     assert "--dependency=afterok:<job of precompile>" in scripts[3]
-    assert main(["precompile", str(recipe), "--print"]) == 0
-    assert "precompile.sh" in capsys.readouterr().out
+    assert main(["precompile", str(recipe), "--jobs", "4", "--retry-failed", "--print"]) == 0
+    (command,) = [
+        line for line in capsys.readouterr().out.splitlines() if "exec" in line and " precompile " in line
+    ]
+    assert Compiling.of_words(shlex.split(command)[-2:]) == Compiling(jobs=4, retry_failed=True)
 
 
 def test_where_nothing_is_submitted_print_says_so(recipe: Path, capsys):

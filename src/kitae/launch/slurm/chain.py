@@ -45,10 +45,17 @@ class Submission:
     cache: Path
     report: Report
     slurm: Slurm
+    compiling: tuple[str, ...] = ()
+    """Further words for the job that compiles."""
 
     @classmethod
     def of(
-        cls, path: Path, overrides: Sequence[str], report: Report, slurm: Slurm | None = None
+        cls,
+        path: Path,
+        overrides: Sequence[str],
+        report: Report,
+        slurm: Slurm | None = None,
+        compiling: Sequence[str] = (),
     ) -> Submission:
         """That of a recipe's file, or of a run that was submitted before. Raises `RecipeError`."""
         from kitae.recipe.load import load_recipe
@@ -60,16 +67,19 @@ class Submission:
         runs = path.absolute().parent if path.is_dir() else Path(recipe.runs).absolute()
         recipe = recipe.model_copy(update={"runs": str(runs)})
         run = path.absolute() if path.is_dir() else runs / recipe.name
-        return cls(recipe, run, cache_folder(), report, slurm or Slurm())
+        return cls(recipe, run, cache_folder(), report, slurm or Slurm(), tuple(compiling))
 
     def tasks(self, last: str) -> list[Task]:
         """Jobs that are needed for the stages up to `last`: those whose results are not there."""
         wanted, there = self._wanted(last), self._there()
         return [
-            _up_to(task, last)
+            self._told(_up_to(task, last))
             for stages, task in CHAIN
             if any(name in wanted and name not in there for name in stages)
         ]
+
+    def _told(self, task: Task) -> Task:
+        return replace(task, words=(*task.words, *self.compiling)) if task.all_nodes else task
 
     def _wanted(self, last: str) -> list[str]:
         """Stages up to `last`. What the nodes compile, only they know: told by the recipe, or asked for."""

@@ -1,6 +1,7 @@
 """The entry of a job that does stages: `python -m kitae.launch.slurm.stage RUN STAGE`, the last stage to do.
 
-All but `precompile` have one node; that one has the nodes of a training, since each has a cache of its own.
+All but `precompile` have one node; that one has the nodes of a training, since each has a cache of its own,
+and may be told further words (`Compiling.words`).
 """
 
 from __future__ import annotations
@@ -47,11 +48,13 @@ def _on_all_nodes(file: Path, log: Log) -> Job:
     """The job of a recipe on the nodes of this batch job; of one node alone as anywhere."""
     from kitae.launch.slurm.allocation import Allocation
     from kitae.launch.slurm.commands import Slurm
+    from kitae.precompile.drive import Compiling
     from kitae.stages.job import open_job
 
     slurm = Slurm()
     here = Allocation.here(slurm)
     job = open_job(file, [f"target.nodes={len(here.names)}"], report=log)
+    job = replace(job, compiling=Compiling.of_words(sys.argv[3:]))
     return job if len(here.names) == 1 else replace(job, machines=here.machines(slurm, here.names))
 
 
