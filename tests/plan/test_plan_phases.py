@@ -8,12 +8,13 @@ from decimal import Decimal
 import pytest
 
 from kitae import catalog
+from kitae.errors import RecipeError
 from kitae.model.memory import count_parameters
 from kitae.plan.estimate import estimate
 from kitae.plan.facts import as_json, assumptions
 from kitae.plan.machine import rented
 from kitae.plan.money import Rent
-from kitae.plan.phases import Phase, Stretch, phase_of
+from kitae.plan.phases import Phase, Stretch, failures_of, phase_of
 from kitae.plan.published import published_rows
 from kitae.recipe.base import Duration
 
@@ -78,6 +79,33 @@ def test_the_bill_by_phase_by_hand():
     }
     assert whole == pytest.approx(25 / 60 + 1 + 1 / 6 + 0.05 + train + evaluate + save + 1 / 6 + 1 / 6)
     assert float(found.bill.total or 0) == pytest.approx(sum(by_hand.values()), abs=0.05)
+
+
+def test_failures_have_a_line_of_their_own():
+    """1,000 updates in 10 parts, a node failing every 100 h: what Daly's model leaves, less the saves."""
+    long = Stretch(None, EIGHT, Duration(1000, "steps"), Duration(111, "steps"))
+    calm, rough = (estimate([long], FOUR, mtbf_hours=hours) for hours in (float("inf"), 100.0))
+    assert calm.hours is not None
+    assert rough.hours is not None
+    assert "failures" not in calm.hours
+    (phase,) = rough.phases
+    assert phase.saves == 10
+    failures = failures_of(EIGHT, 4, 100.0, False)
+    assert failures.mtbf_s == 25 * 3600
+    whole = calm.hours["train"] / failures.goodput(calm.hours["train"] * 3600 / 10)
+    spent = rough.hours["train"] + rough.hours["checkpoint"] + rough.hours["failures"]
+    assert spent == pytest.approx(whole)
+    assert rough.bill is not None
+    assert any(line.item == "trn1.32xlarge, failures" for line in rough.bill.lines)
+    assert "a node fails every 100 h, and one of all every 25 h" in assumptions(rough)
+
+
+def test_what_would_never_end_is_refused():
+    long = estimate([Stretch(None, EIGHT, Duration(1000, "steps"))], FOUR, mtbf_hours=5.0)
+    with pytest.raises(
+        RecipeError, match=r"one of 4 nodes would fail every 75.0 min, .* checkpoint.every to"
+    ):
+        assert long.hours
 
 
 def test_what_is_not_known_of_the_text_is_said():

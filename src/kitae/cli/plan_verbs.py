@@ -66,7 +66,7 @@ def plan(
     ] = False,
     mtbf_hours: Annotated[
         float | None,
-        typer.Option(min=1, metavar="HOURS", help="Of --simulate: mean time between failures of a node."),
+        typer.Option(min=1, metavar="HOURS", help="Mean time between failures of a node."),
     ] = None,
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="Show how earlier plans of this machine have done.")
@@ -98,7 +98,7 @@ def plan(
     elif compare is not None:
         _compare(recipe, changes, compare, rent, as_json)
     elif instance is not None:
-        limits(*_rented(recipe, changes, instance, nodes, rent, as_json))
+        limits(*_rented(recipe, changes, instance, nodes, rent, mtbf_hours, as_json))
     else:
         _here(recipe, changes, as_json)
 
@@ -131,7 +131,13 @@ def _here(recipe: Path, changes: list[str], as_json: bool) -> None:
 
 
 def _rented(
-    recipe: Path, changes: list[str], name: str, nodes: int | None, rent: Rent, as_json: bool
+    recipe: Path,
+    changes: list[str],
+    name: str,
+    nodes: int | None,
+    rent: Rent,
+    mtbf_hours: float | None,
+    as_json: bool,
 ) -> tuple[Estimate, str | None]:
     """Show the plan; what it is, and the time limit of its job."""
     from kitae.cli.plan_tables import show
@@ -141,7 +147,7 @@ def _rented(
     one = trainable(name)
     job = open_plan(recipe, changes, rented_as=one, nodes=nodes)
     shape = shape_of(job, guess=True)
-    found = estimate_of(job, shape, machine_of(job, one), rent)
+    found = estimate_of(job, shape, machine_of(job, one), rent, mtbf_hours=mtbf_hours or float("inf"))
     if as_json:
         print(json.dumps(facts_of(found, *shape.notes), indent=2))
     else:

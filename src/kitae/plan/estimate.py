@@ -25,6 +25,8 @@ class Estimate:
     """What is paid for beside the nodes."""
     text_bytes: int | None = None
     """To be prepared; None: nobody knows, and it is not counted."""
+    mtbf_hours: float = float("inf")
+    """Mean time between failures of a node."""
 
     @property
     def steps(self) -> int | None:
@@ -72,6 +74,7 @@ class Estimate:
             "train": updates,
             "evaluate": sum(phase.evaluate_s for phase in self.phases),
             "checkpoint": sum(phase.save_s for phase in self.phases),
+            "failures": sum(phase.lost_s(self.machine.nodes, self.mtbf_hours) for phase in self.phases),
         }
         order = ("create", "prepare", "compile", "start-up", *trained, "idle", "teardown")
         parts = {**around, **trained}
@@ -121,8 +124,9 @@ def estimate(
     rows: int | None = None,
     rent: Rent | None = None,
     text_bytes: int | None = None,
+    mtbf_hours: float = float("inf"),
 ) -> Estimate:
     """Of phases with works, lengths and distances; `rows` of an epoch, where they are known."""
     made = tuple(phase_of(one, machine, rows) for one in stretches)
     fullest = max((judge(phase.work, machine) for phase in made), key=lambda one: one.share)
-    return Estimate(machine, made, fullest, rent or Rent(), text_bytes)
+    return Estimate(machine, made, fullest, rent or Rent(), text_bytes, mtbf_hours)

@@ -35,8 +35,9 @@ def assumptions(found: Estimate) -> Iterator[str]:
         start_min = (START_S[work.backend] + WARM_UP_S[work.backend]) / 60
         yield (
             f"compiling takes {compile_min:g} min, starting {start_min:g} min, and nodes stay "
-            f"{IDLE_TAIL_S / 60:g} min after the end; no failures and no waiting for nodes"
+            f"{IDLE_TAIL_S / 60:g} min after the end; no waiting for nodes"
         )
+        yield _failing(found)
         yield f"checkpoints are written at {SAVE_BYTES_PER_S / 1e9:g} GB/s, and the training waits"
         yield _prepared(found)
         if found.rent.head is not None:
@@ -68,6 +69,14 @@ def _speed(found: Estimate) -> Iterator[str]:
     if work.backend == "cpu":
         yield "bf16 on a CPU is taken to be three times as slow as fp32"
         yield "this machine is not calibrated with this torch: kitae calibrate makes the interval narrower"
+
+
+def _failing(found: Estimate) -> str:
+    """Of nodes."""
+    if found.mtbf_hours == float("inf"):
+        return "no node fails; --mtbf-hours counts failures"
+    every = found.mtbf_hours / found.machine.nodes
+    return f"a node fails every {found.mtbf_hours:,.0f} h, and one of all every {every:,.3g} h"
 
 
 def _prepared(found: Estimate) -> str:

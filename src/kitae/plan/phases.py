@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
+from kitae.errors import RecipeError
 from kitae.model.memory import count_parameters
+from kitae.plan.failures import Failures
 from kitae.plan.machine import Machine
 from kitae.plan.step_time import StepTime, step_time
 from kitae.plan.work import Work
@@ -35,6 +37,8 @@ SAVE_BYTES_PER_S = 5e8
 HIDDEN_SAVE = 23.6
 """How many times shorter the training waits for a checkpoint that is written beside it: published for another
 trainer (148.8 s became 6.3 s)."""
+LEAST_LEFT = 1e-3
+"""A training that failures leave less of is no plan."""
 FORWARD = {"none": 1 / 3, "selective": 1 / 3, "full": 1 / 4}
 """Share of the forward pass in a training's products, by recomputation."""
 
@@ -93,11 +97,39 @@ class Phase:
         products = sum(time.products.values()) * FORWARD[self.work.recompute]
         return self.looks * rows * (products + (time.weights + time.dropout + time.tensor_parallel) / 3)
 
+    def lost_s(self, nodes: int, mtbf_hours: float) -> float:
+        """What failures cost on average: work since the last checkpoint, and restarts.
+
+        Raises `RecipeError` where hardly anything would be left.
+        """
+        updates = (self.steps or 0) * self.time.seconds
+        if mtbf_hours == float("inf") or not updates:
+            return 0.0
+        failures = failures_of(self.work, nodes, mtbf_hours, self.saves_beside)
+        apart = updates / self.saves
+        left = failures.goodput(apart)
+        if left < LEAST_LEFT:
+            raise RecipeError(
+                f"--mtbf-hours: one of {nodes} nodes would fail every {span(failures.mtbf_s)}, and a checkpoint "
+                f"comes every {span(apart)}: this would hardly ever end; set checkpoint.every to "
+                f"{span(failures.best_interval_s)} or so, in steps"
+            )
+        return max(0.0, updates / left - updates - self.save_s)
+
 
 def one_save_s(work: Work, beside: bool) -> float:
     """What a training waits for one checkpoint."""
     whole = count_parameters(work.parameters) * SAVE_BYTES / SAVE_BYTES_PER_S
     return whole / HIDDEN_SAVE if beside else whole
+
+
+def failures_of(work: Work, nodes: int, mtbf_hours: float, beside: bool) -> Failures:
+    """Of so many nodes. A restart starts the processes, loads a checkpoint and warms up."""
+    return Failures(
+        mtbf_s=mtbf_hours * HOUR / nodes,
+        save_s=one_save_s(work, beside),
+        restart_s=START_S[work.backend] + WARM_UP_S[work.backend] + one_save_s(work, beside=False),
+    )
 
 
 def phase_of(stretch: Stretch, machine: Machine, rows: int | None) -> Phase:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kitae.plan.failures import Failures
 from kitae.plan.machine import Machine
-from kitae.plan.phases import HOUR, START_S, WARM_UP_S, one_save_s, steps_of
+from kitae.plan.phases import HOUR, failures_of, steps_of
 from kitae.plan.step_time import StepTime, step_time
 from kitae.plan.verdict import judge
 from kitae.plan.work import Work
@@ -101,7 +101,7 @@ def work_on(frame: Frame, nodes: int) -> Work | None:
 def _point(frame: Frame, nodes: int, work: Work, first: Point | None) -> Point:
     machine = replace(frame.machine, nodes=nodes)
     time = step_time(work, machine)
-    failures = failures_of(frame, work, nodes)
+    failures = failures_of(work, nodes, frame.mtbf_hours, frame.saves_beside)
     apart = steps_of(frame.save_every, work, None) if frame.save_every is not None else None
     goodput = failures.goodput(apart * time.seconds if apart else failures.best_interval_s)
     each = work.global_rows * work.length / time.seconds / nodes
@@ -117,17 +117,6 @@ def _point(frame: Frame, nodes: int, work: Work, first: Point | None) -> Point:
         goodput=goodput,
         word=judge(work, machine, advise=False).word,
         usd_per_million=cost,
-    )
-
-
-def failures_of(frame: Frame, work: Work, nodes: int) -> Failures:
-    """Of so many nodes. A restart starts the processes, loads a checkpoint and warms up."""
-    backend = work.backend
-    load = one_save_s(work, beside=False)
-    return Failures(
-        mtbf_s=frame.mtbf_hours * HOUR / nodes,
-        save_s=one_save_s(work, frame.saves_beside),
-        restart_s=START_S[backend] + WARM_UP_S[backend] + load,
     )
 
 

@@ -213,10 +213,24 @@ def tensor_names(folder: Path) -> set[str]:
     return names
 
 
-def estimate_of(job: Job, shape: Shape, machine: Machine, rent: Rent | None = None) -> Estimate:
+def estimate_of(
+    job: Job,
+    shape: Shape,
+    machine: Machine,
+    rent: Rent | None = None,
+    *,
+    mtbf_hours: float = float("inf"),
+) -> Estimate:
     """The plan of all phases. Raises `RecipeError` for a cut that the model does not allow."""
     rows = epoch_rows(job, "train")
-    return estimate(stretches(job, shape), machine, rows=rows, rent=rent, text_bytes=text_bytes(job))
+    return estimate(
+        stretches(job, shape),
+        machine,
+        rows=rows,
+        rent=rent,
+        text_bytes=text_bytes(job),
+        mtbf_hours=mtbf_hours,
+    )
 
 
 def stretches(job: Job, shape: Shape) -> list[Stretch]:
