@@ -22,10 +22,9 @@ WIDTH = 120
 def show(found: Estimate, *notes: str) -> None:
     """Print the plan of one kind of machine."""
     out = console()
-    out.print(_memory(found))
-    out.print(_time(found))
-    if found.bill is not None:
-        out.print(_money(found))
+    money = [_money(found)] if found.bill is not None else []  # first, as it may be refused
+    for one in (_memory(found), _time(found), *money):
+        out.print(one)
     for line in (*notes, *assumptions(found)):
         out.print(f"assumed: {line}", style="dim", highlight=False)
     for change in found.verdict.changes:

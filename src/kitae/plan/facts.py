@@ -19,6 +19,7 @@ from kitae.plan.phases import (
     TEXT_BYTES_PER_S,
     WARM_UP_S,
     Phase,
+    span,
 )
 from kitae.plan.verdict import Verdict
 
@@ -75,8 +76,8 @@ def _failing(found: Estimate) -> str:
     """Of nodes."""
     if found.mtbf_hours == float("inf"):
         return "no node fails; --mtbf-hours counts failures"
-    every = found.mtbf_hours / found.machine.nodes
-    return f"a node fails every {found.mtbf_hours:,.0f} h, and one of all every {every:,.3g} h"
+    every = span(found.mtbf_hours * 3600 / found.machine.nodes)
+    return f"a node fails every {found.mtbf_hours:,.0f} h, and one of all every {every}"
 
 
 def _prepared(found: Estimate) -> str:

@@ -110,8 +110,8 @@ class Phase:
         left = failures.goodput(apart)
         if left < LEAST_LEFT:
             raise RecipeError(
-                f"--mtbf-hours: one of {nodes} nodes would fail every {span(failures.mtbf_s)}, and a checkpoint "
-                f"comes every {span(apart)}: this would hardly ever end; set checkpoint.every to "
+                f"--mtbf-hours: one of {nodes} nodes would fail every {span(failures.mtbf_s)}, and a "
+                f"checkpoint comes every {span(apart)}: this would hardly ever end; set checkpoint.every to "
                 f"{span(failures.best_interval_s)} or so, in steps"
             )
         return max(0.0, updates / left - updates - self.save_s)
