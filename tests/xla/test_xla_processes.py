@@ -1,4 +1,4 @@
-"""What processes on torch-xla have in common: keys of graphs, and a training that one leaves and the next ends."""
+"""What processes on torch-xla share: keys of graphs, and a training that one leaves and the next ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ NEVER = 99
 
 
 def process(folder: Path, last: int = NEVER) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(kitae.__file__).parents[1])}
+    places = [Path(kitae.__file__).parents[1], VICTIM.parent, VICTIM.parents[1] / "train"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
     command = [sys.executable, str(VICTIM), str(folder), str(last)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
@@ -41,7 +42,7 @@ def test_killed_and_resumed_is_the_straight_run_without_new_graphs(tmp_path):
     assert {name: key for name, key in resumed["keys"].items() if name != "resume"} == {
         name: key for name, key in straight["keys"].items() if name != "begin"
     }
-    assert {name for name in straight["keys"]} == {
+    assert set(straight["keys"]) == {
         "begin",
         "evaluate",
         "train/first",

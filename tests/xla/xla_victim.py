@@ -1,4 +1,4 @@
-"""A training on torch-xla in a process of its own, which may be killed at an update: `xla_victim.py FOLDER STEP`.
+"""A training on torch-xla in a process of its own, which may be killed: `xla_victim.py FOLDER STEP`.
 
 Prints a line of JSON when it is done: losses by step, and keys of graphs by name.
 """
@@ -11,9 +11,6 @@ import signal
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("train", "support", "xla")]
-
-import conftest  # noqa: F401 - the environment of the tests here
 from tiny_training import job
 from xla_case import on_xla, run
 
