@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def brought(archive: Path, root: Path, said: list[str] | None = None) -> Done:
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    files = (path for path in root.rglob("*") if path.is_file() and not path.name.startswith(".kitae"))
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
 def repacked(archive: Path, change) -> Path:
@@ -80,6 +82,14 @@ def test_a_second_import_brings_nothing_and_overwrites_nothing(archive: Path, tm
     assert (done.entries, done.left_out) == (2, [f"{VERSION}/{NAMES[0]}: there already"])
     assert (own / "model.neff").read_bytes() == b"my own"
     assert brought(archive, tmp_path / "to").entries == 0
+
+
+def test_of_several_imports_at_once_one_brings_an_entry_and_all_succeed(archive: Path, tmp_path: Path):
+    """T51."""
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda _: brought(archive, tmp_path / "to"), range(4)))
+    assert sorted(one.entries for one in done) == [0, 0, 0, 3]
+    assert tree(tmp_path / "to") == tree(tmp_path / "from")
 
 
 @pytest.mark.parametrize("state", ["failed", "half-written", "empty"])

@@ -24,9 +24,11 @@ from kitae.precompile.entries import Entry
 from kitae.storage.disk import storage_errors
 from kitae.storage.files import aside_name, file_sha256, sync
 from kitae.storage.folders import publish_folder, sweep, temporary_folder
+from kitae.storage.lock import exclusive
 
 FORMAT = 1
 MANIFEST = "kitae-cache.json"
+_LOCK = ".kitae-import.lock"
 _MOST_MANIFEST = 256 << 20
 _PIECE = 1 << 20
 Report = Callable[[str], None]
@@ -132,9 +134,11 @@ def import_archive(file: Path, place_of: Callable[[str], Place], report: Report)
             members = iter(tar)
             manifest = _manifest(file, tar, members)
             place = place_of(manifest["kind"])
-            there = {entry.path: entry for entry in place.entries()}
-            for listed in manifest["entries"]:
-                _take(listed, tar, members, place.root, there, done, report)
+            waiting = f"another process brings graphs into {place.root}: waiting for it"
+            with storage_errors(place.root), exclusive(place.root / _LOCK, waiting=lambda: report(waiting)):
+                there = {entry.path: entry for entry in place.entries()}
+                for listed in manifest["entries"]:
+                    _take(listed, tar, members, place.root, there, done, report)
     except FileNotFoundError:
         raise PrecompileError(f"{file} is not there; get it, or name another file") from None
     except (tarfile.TarError, EOFError) as error:

@@ -68,8 +68,7 @@ def read_entry(folder: Path, holders: Holders | None = None) -> Entry:
 
 def _state(folder: Path, locks: tuple[Lock, ...]) -> State:
     neff, log = folder / "model.neff", folder / "model.log"
-    whole = neff.is_file() and neff.stat().st_size > 0
-    if whole and (folder / "model.done").exists():
+    if (folder / "model.done").exists() and _size_of(neff) > 0:
         return "done"
     if any(lock.holder == "alive" for lock in locks):
         return "locked"
@@ -78,6 +77,13 @@ def _state(folder: Path, locks: tuple[Lock, ...]) -> State:
     if neff.exists():
         return "half-written"
     return "locked" if locks else "empty"
+
+
+def _size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # not there, or gone meanwhile
+        return 0
 
 
 def _time_of(folder: Path) -> float:
