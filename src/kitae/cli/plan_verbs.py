@@ -78,14 +78,16 @@ def plan(
         _accuracy(recipe, as_json)
         return
     recipe = _given(recipe)
+    kind = _kind({"--search": search, "--simulate": simulate is not None, "--compare": compare is not None})
+    _refuse_idle(kind, {"--weak": weak, "--mtbf-hours": mtbf_hours, "--max-cost": max_cost, "--until": until})
     rent = _rent(price, head, fsx, fsx_type, ebs, nat)
     if search:
         _search(recipe, changes, instance, nodes, rent, max_cost, until, as_json)
         return
     limits = _limits(max_cost, until)
     if instance is None:
-        _refuse_lonely({"--simulate": simulate})
-        _refuse_lonely({"--nodes": nodes, "--max-cost": max_cost, "--until": until})
+        _refuse_lonely({"--simulate": simulate, "--nodes": nodes, "--mtbf-hours": mtbf_hours})
+        _refuse_lonely({"--max-cost": max_cost, "--until": until})
     if simulate is not None and instance is not None:
         from kitae.cli.plan_outlook import show_simulation
 
@@ -101,6 +103,36 @@ def plan(
         limits(*_rented(recipe, changes, instance, nodes, rent, mtbf_hours, as_json))
     else:
         _here(recipe, changes, as_json)
+
+
+_HEEDED = {
+    "": ("--mtbf-hours", "--max-cost", "--until"),
+    "--search": ("--max-cost", "--until"),
+    "--simulate": ("--weak", "--mtbf-hours"),
+    "--compare": (),
+}
+"""Options that only some kinds of plans heed, by kind."""
+
+
+def _kind(given: dict[str, bool]) -> str:
+    """Which of several plans is wanted. Raises `RecipeError` for two of them."""
+    from kitae.errors import RecipeError
+
+    first, *others = [*(option for option, wanted in given.items() if wanted), ""]
+    if len(others) > 1:
+        raise RecipeError(f"{first} and {others[0]} are two different plans; take one of them out")
+    return first
+
+
+def _refuse_idle(kind: str, given: dict[str, object]) -> None:
+    """Raise `RecipeError` for an option that this kind of plan does not heed."""
+    from kitae.errors import RecipeError
+
+    for option, value in given.items():
+        if value and option not in _HEEDED[kind]:
+            where = [name for name, heeded in _HEEDED.items() if option in heeded and name]
+            out = f"it is for {' and '.join(where)}" if not kind else f"take it, or {kind}, out"
+            raise RecipeError(f"{option}: it has no effect here; {out}")
 
 
 def _accuracy(run: Path | None, as_json: bool) -> None:
