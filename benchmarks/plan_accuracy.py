@@ -1,4 +1,4 @@
-"""The plan's step time against what the vendor published for Trainium1, each row fitted without itself.
+"""The plan's step time against what was published for Trainium1, each row fitted without itself.
 
     python benchmarks/plan_accuracy.py
 
