@@ -9,6 +9,7 @@ import pytest
 
 from kitae.doctor.chip.judge import (
     Result,
+    judge_attention,
     judge_collectives,
     judge_losses,
     judge_precompile,
@@ -89,6 +90,16 @@ def test_rounding():
     trouble = {"count": 4, "rows": [{"way": "device", "part": 0.25, "trouble": "no cast"}]}
     found = judge_rounding(trouble, chip=True)
     assert (found.verdict, found.rows[0][2]) == ("failed", "no cast")
+
+
+def test_the_attention_kernel():
+    near = {"length": 2048, "differences": {"output": 4e-3, "gradient of keys": 1e-2}}
+    found = judge_attention(near)
+    assert (found.verdict, found.rows[0]) == ("passed", ("output", "4.0e-03", "2e-02"))
+    for far in (0.3, float("nan")):
+        bad = judge_attention({**near, "differences": {"output": 4e-3, "gradient of keys": far}})
+        assert (bad.verdict, bad.text) == ("failed", "not as the plain form: gradient of keys")
+    assert judge_attention({"missing": "it is not there"}).verdict == "left out"
 
 
 def test_resume_and_precompile():

@@ -6,17 +6,21 @@ import json
 from pathlib import Path
 
 import pytest
+from torch.nn import functional as F
 
 from kitae.backend.cpu import CpuBackend
 from kitae.backend.table import select
 from kitae.cli.main import main
 from kitae.doctor.chip import run, work
 from kitae.doctor.chip.cases import CASES, STEPS, job_of
-from kitae.doctor.chip.judge import Result, judge_resume, judge_rounding
+from kitae.doctor.chip.exchange import bus_gb_per_s
+from kitae.doctor.chip.judge import Result, judge_attention, judge_resume, judge_rounding
 from kitae.doctor.chip.recipe import write_recipe
 from kitae.doctor.chip.recorded import difference, losses_of, recorded, tolerance
 from kitae.doctor.chip.run import Bench, chip_test
 from kitae.errors import StoppedError, TrainingError
+from kitae.model.attention import OwnKernel
+from kitae.model.neuron_attention import _with_own_layout
 from kitae.parallel.mesh import Mesh
 from kitae.recipe.load import load_recipe
 from kitae.train.loop import train
@@ -41,6 +45,29 @@ def test_rounding_and_resume_on_a_cpu(tmp_path: Path):
     assert (resumed["resumed_from"], resumed["files"]) == (STEPS // 2, 3)
 
 
+@pytest.mark.parametrize("scale", [None, 0.125, 1.0])
+def test_a_kernel_beside_the_plain_form(scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The SDK's is played by torch's own; with another scale of the scores it is found out."""
+    monkeypatch.setattr(work, "stack_here", lambda backend: "trn1-xla")
+    monkeypatch.setattr(work, "LENGTH_MULTIPLE", 64)
+
+    def kernel(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+
+    monkeypatch.setattr(work, "SOURCES", {"trn1-xla": lambda: OwnKernel(_with_own_layout(kernel))})
+    work.attention(Mesh(), "cpu", str(tmp_path))
+    found = judge_attention(json.loads((tmp_path / "attention.json").read_text()))
+    assert found.verdict == ("failed" if scale == 1.0 else "passed"), found
+
+
+def test_a_kernel_that_is_not_there_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(work, "stack_here", lambda backend: "trn1-xla")
+    work.attention(Mesh(), "cpu", str(tmp_path))
+    found = judge_attention(json.loads((tmp_path / "attention.json").read_text()))
+    assert (found.verdict, "is not there" in found.text) == ("left out", True)
+    assert run._attention(Bench("cpu", "cpu", 2, tmp_path)).verdict == "left out"
+
+
 def test_two_ranks_exchange_data(tmp_path: Path):
     found = run._collectives(Bench("cpu", "cpu", 2, tmp_path))
     assert found.verdict == "passed"
@@ -54,9 +81,8 @@ def test_one_process_has_nobody_to_talk_to(tmp_path: Path):
 
 def test_bus_bandwidth():
     """Of all-reduce each byte goes out and comes back, but for a rank's own part."""
-    mesh = type("Four", (), {"world": type("World", (), {"size": 4})})
-    assert work._bus("all_reduce", 10**9, 1.0, mesh) == {"bus_gb_per_s": 1.5}
-    assert work._bus("all_gather", 10**9, 0.5, mesh) == {"bus_gb_per_s": 1.5}
+    assert bus_gb_per_s("all_reduce", 10**9, 1.0, 4) == 1.5
+    assert bus_gb_per_s("all_gather", 10**9, 0.5, 4) == 1.5
 
 
 def broken(bench: Bench) -> Result:

@@ -9,7 +9,7 @@ import pytest
 
 from kitae.backend.stack import NeuronPackage
 from kitae.cli.main import main
-from kitae.doctor import driver, host, neuron_devices, sdk, target, tools, vocabulary
+from kitae.doctor import driver, host, network, neuron_devices, sdk, target, tools, vocabulary
 from kitae.doctor.finding import Patient
 from kitae.doctor.target import Target, target_of
 from kitae.errors import RecipeError
@@ -226,14 +226,14 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(neuron_devices, name, tmp_path / name.lower())
     monkeypatch.setattr(tools.shutil, "which", lambda program: None)
     monkeypatch.setattr(driver, "NEURON_PROGRAMS", tmp_path / "bin")
-    monkeypatch.setattr(host, "INFINIBAND", tmp_path / "infiniband")
+    monkeypatch.setattr(network, "INFINIBAND", tmp_path / "infiniband")
     return tmp_path
 
 
 def test_without_driver_devices_and_tools_each_is_said_to_be_not_found(bare: Path):
     found = [
         one
-        for check in (driver.driver, driver.devices, driver.cores, host.efa)
+        for check in (driver.driver, driver.devices, driver.cores, network.efa)
         for one in check(patient(bare))
     ]
     assert rows(found) == [
@@ -247,7 +247,7 @@ def test_without_driver_devices_and_tools_each_is_said_to_be_not_found(bare: Pat
 
 
 def test_on_another_machine_it_is_worth_knowing_only(bare: Path):
-    for check in (driver.driver, driver.devices, driver.cores, host.efa, host.limits):
+    for check in (driver.driver, driver.devices, driver.cores, network.efa, host.limits):
         for one in check(patient(bare, here=False)):
             assert one.level != "fail"
     (found,) = driver.driver(patient(bare, here=False))
@@ -378,40 +378,40 @@ def test_the_clock_by_timedatectl_or_by_nobody(tmp_path: Path, monkeypatch: pyte
 
 def test_the_port_of_the_runtimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     reserved, ephemeral = tmp_path / "reserved", tmp_path / "range"
-    monkeypatch.setattr(host, "RESERVED", reserved)
-    monkeypatch.setattr(host, "EPHEMERAL", ephemeral)
-    assert rows(host.ports(patient(tmp_path))) == [("note", "reserved ports")]
+    monkeypatch.setattr(network, "RESERVED", reserved)
+    monkeypatch.setattr(network, "EPHEMERAL", ephemeral)
+    assert rows(network.ports(patient(tmp_path))) == [("note", "reserved ports")]
     ephemeral.write_text("32768\t60999\n")
     reserved.write_text("\n")
-    (found,) = host.ports(patient(tmp_path))
+    (found,) = network.ports(patient(tmp_path))
     assert "sudo sysctl -w net.ipv4.ip_local_reserved_ports=48620" in found.text
     reserved.write_text("44000,48600-48630\n")
-    assert rows(host.ports(patient(tmp_path))) == [("ok", "reserved ports")]
-    assert not host.in_ranges(48620, "44000,48621-48630")
+    assert rows(network.ports(patient(tmp_path))) == [("ok", "reserved ports")]
+    assert not network.in_ranges(48620, "44000,48621-48630")
 
 
 def test_a_name_that_leads_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Nodes with eight interfaces, or an address of the node that had the name before."""
     hosts = tmp_path / "hosts"
-    monkeypatch.setattr(host, "HOSTS", hosts)
-    monkeypatch.setattr(host.socket, "gethostname", lambda: "node-3")
+    monkeypatch.setattr(network, "HOSTS", hosts)
+    monkeypatch.setattr(network.socket, "gethostname", lambda: "node-3")
     for line, level in (
         ("10.9.9.9 node-3", "fail"),
         ("127.0.1.1 node-3", "note"),
         ("# 10.9.9.9 node-3", "ok"),
     ):
         hosts.write_text(f"127.0.0.1 localhost\n{line}\n")
-        assert rows(host.names(patient(tmp_path))) == [(level, "host name")]
+        assert rows(network.names(patient(tmp_path))) == [(level, "host name")]
 
 
 def test_interfaces_of_efa(bare: Path):
     (bare / "infiniband").mkdir()
     for number in range(8):
         (bare / "infiniband" / f"rdmap{number}s0").touch()
-    (found,) = host.efa(patient(bare))
+    (found,) = network.efa(patient(bare))
     assert (found.level, "8 interfaces; fi_info not found" in found.text) == ("note", True)
     (bare / "infiniband" / "rdmap7s0").unlink()
-    (found,) = host.efa(patient(bare))
+    (found,) = network.efa(patient(bare))
     assert (found.level, found.text.startswith("7 of 8 interfaces")) == ("fail", True)
 
 

@@ -24,7 +24,9 @@ def test_everything_passes_on_a_cpu(tmp_path: Path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*COMMAND, tmp_path], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert set(page(tmp_path).values()) == {"passed"}
+    verdicts = page(tmp_path)
+    assert verdicts.pop("attention kernel") == "left out"
+    assert set(verdicts.values()) == {"passed"}
     text = (tmp_path / "chip-test.md").read_text()
     assert "| all_reduce | 16,777,216 |" in text
     assert "| decoder fp32 |" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kitae.doctor import driver, host, machine, sdk, target, vocabulary
+from kitae.doctor import driver, host, machine, network, sdk, target, vocabulary
 from kitae.doctor.finding import Check, Finding, Patient
 from kitae.errors import KitaeError
 
@@ -25,9 +25,9 @@ CHECKS: dict[str, Check] = {
     "limits": host.limits,
     "room": host.room,
     "clock": host.clock,
-    "ports": host.ports,
-    "host name": host.names,
-    "efa": host.efa,
+    "ports": network.ports,
+    "host name": network.names,
+    "efa": network.efa,
     "recipe": vocabulary.reach,
     "tokenizer": vocabulary.tokenizer,
     "embedding": vocabulary.embedding,

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from kitae.doctor.chip.recorded import difference, tolerance
 
 Verdict = Literal["passed", "failed", "left out", "not reached"]
+KERNEL_APART = 2e-2
+"""Of bf16, which holds 8 bits, through a softmax and two products."""
 SIGMAS = 6.0
 """So far from its expectation a mean of many draws may be."""
 
@@ -98,6 +100,19 @@ def kind_of(part: float, mean: float, variance: float, count: int) -> str:
 
 def _one(kinds: Sequence[str]) -> str:
     return kinds[0] if len(set(kinds)) == 1 else " or ".join(sorted(set(kinds)))
+
+
+def judge_attention(found: Mapping[str, Any]) -> Result:
+    """The device's own kernel against the plain form in fp32, relative to the largest number."""
+    if "missing" in found:
+        return Result("left out", found["missing"], found=found)
+    rows = tuple(
+        (name, f"{apart:.1e}", f"{KERNEL_APART:.0e}") for name, apart in found["differences"].items()
+    )
+    bad = [name for name, apart in found["differences"].items() if not apart <= KERNEL_APART]
+    header = ("of rows of " + f"{found['length']:,} tokens", "largest difference", "allowed")
+    text = f"not as the plain form: {', '.join(bad)}" if bad else "the kernel gives what the plain form gives"
+    return Result("failed" if bad else "passed", text, header, rows, found)
 
 
 def judge_resume(found: Mapping[str, Any]) -> Result:

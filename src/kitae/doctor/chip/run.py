@@ -23,6 +23,7 @@ from kitae.doctor.neuron_devices import driver_version
 from kitae.errors import KitaeError, StoppedError
 from kitae.launch.local import launch_ranks
 from kitae.launch.order import Launch
+from kitae.model.neuron_attention import SOURCES
 
 WORK = "kitae.doctor.chip.work"
 CHIPS = ("trn1-xla", "torchneuron")
@@ -126,6 +127,12 @@ def _rounding(bench: Bench) -> Result:
     return judge.judge_rounding(_worked(bench, "rounding", 1, "bf16-sr"), bench.chip)
 
 
+def _attention(bench: Bench) -> Result:
+    if bench.stack not in SOURCES:
+        return Result("left out", "there is one form of attention here, and nothing to choose")
+    return judge.judge_attention(_worked(bench, "attention", 1))
+
+
 def _resume(bench: Bench) -> Result:
     return judge.judge_resume(_worked(bench, "resume", 1))
 
@@ -151,6 +158,7 @@ PARTS: dict[str, Test] = {
     "collectives": _collectives,
     "losses": _losses,
     "rounding": _rounding,
+    "attention kernel": _attention,
     "save and resume": _resume,
     "precompile": _precompile,
 }

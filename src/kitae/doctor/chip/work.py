@@ -17,9 +17,13 @@ from typing import Any
 import torch
 
 from kitae.backend.base import Backend
+from kitae.backend.stack import stack_here
 from kitae.backend.table import select
 from kitae.doctor.chip.cases import CASES, STEPS, job_of
+from kitae.doctor.chip.exchange import exchanges
 from kitae.doctor.chip.recorded import losses_of
+from kitae.model.attention import attend
+from kitae.model.neuron_attention import LENGTH_MULTIPLE, SOURCES
 from kitae.parallel.layout import Box
 from kitae.parallel.mesh import Mesh
 from kitae.storage.files import replace_file
@@ -27,9 +31,6 @@ from kitae.train.loop import train
 from kitae.train.metrics import read_records
 from kitae.train.rounding import RoundingKey, keyed_bits, stochastic_round
 
-SIZES = (1 << 12, 1 << 20, 1 << 24)
-"""Bytes of the tensors whose way is timed."""
-_REPEATS = 5
 PARTS_OF_A_STEP = (0.1, 0.25, 0.5, 0.75)
 _STEP = 2.0**-7
 """Between 1 and the next bf16 number."""
@@ -37,99 +38,8 @@ _COUNT = 1 << 16
 
 
 def collectives(mesh: Mesh, backend: str, folder: str) -> None:
-    """Whether each collective gives what it must, and how fast it is."""
-    where, wrong, rows = select(backend), [], []
-    for name, test in _COLLECTIVES.items():
-        mesh.meter.observer.touch(f"the test of {name}")
-        if not test(mesh, where):
-            wrong.append(name)
-        for size in SIZES:
-            seconds = _timed(mesh, where, name, size)
-            rows.append(
-                {"collective": name, "bytes": size, "seconds": seconds, **_bus(name, size, seconds, mesh)}
-            )
-    all_wrong = sorted({name for names in mesh.control.exchange(wrong) for name in names})
-    _write(mesh, folder, "collectives", {"ranks": mesh.world.size, "wrong": all_wrong, "times": rows})
-
-
-def _sum(mesh: Mesh, where: Backend) -> bool:
-    given = torch.full((1 << 10,), float(mesh.rank + 1)).to(where.device)
-    return _same(mesh.world.all_reduce(given), where, torch.full((1 << 10,), _total(mesh)))
-
-
-def _gather(mesh: Mesh, where: Backend) -> bool:
-    given = torch.full((8,), float(mesh.rank)).to(where.device)
-    ranks = torch.arange(mesh.world.size).float().repeat_interleave(8)
-    return _same(mesh.world.all_gather(given), where, ranks)
-
-
-def _scatter(mesh: Mesh, where: Backend) -> bool:
-    size = mesh.world.size
-    given = (torch.arange(8 * size).float() * (mesh.rank + 1)).to(where.device)
-    part = torch.arange(8 * mesh.rank, 8 * mesh.rank + 8).float() * _total(mesh)
-    return _same(mesh.world.reduce_scatter(given), where, part)
-
-
-def _exchange(mesh: Mesh, where: Backend) -> bool:
-    size = mesh.world.size
-    given = (100.0 * mesh.rank + torch.arange(size).float())[:, None].repeat(1, 8).to(where.device)
-    taken = torch.empty_like(given)
-    mesh.world.start_all_to_all(taken, given).wait()
-    return _same(taken, where, (100.0 * torch.arange(size).float() + mesh.rank)[:, None].repeat(1, 8))
-
-
-_COLLECTIVES: dict[str, Callable[[Mesh, Backend], bool]] = {
-    "all_reduce": _sum,
-    "all_gather": _gather,
-    "reduce_scatter": _scatter,
-    "all_to_all": _exchange,
-}
-
-
-def _total(mesh: Mesh) -> float:
-    return mesh.world.size * (mesh.world.size + 1) / 2
-
-
-def _same(found: torch.Tensor, where: Backend, expected: torch.Tensor) -> bool:
-    where.boundary("collectives", outputs=[found])
-    return torch.equal(found.cpu(), expected)
-
-
-def _timed(mesh: Mesh, where: Backend, name: str, size: int) -> float:
-    """Best seconds of a collective of `size` bytes in all, the slowest rank's."""
-    ranks = mesh.world.size
-    count = size // 4 // ranks * ranks
-    whole = torch.zeros(count).to(where.device)
-    part, rows = whole[: count // ranks].clone(), whole.view(ranks, -1)
-    taken = torch.empty_like(rows)
-    calls: dict[str, Callable[[], torch.Tensor]] = {
-        "all_reduce": lambda: mesh.world.all_reduce(whole),
-        "all_gather": lambda: mesh.world.all_gather(part),
-        "reduce_scatter": lambda: mesh.world.reduce_scatter(whole),
-        "all_to_all": lambda: _exchanged(mesh, taken, rows),
-    }
-    times = []
-    for _ in range(_REPEATS + 1):
-        mesh.control.barrier()
-        begin = time.perf_counter()
-        found = calls[name]()
-        where.boundary("collectives", outputs=[found])
-        where.synchronize()
-        times.append(time.perf_counter() - begin)
-    best: float = max(mesh.control.exchange(min(times[1:])))
-    return best
-
-
-def _exchanged(mesh: Mesh, taken: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-    mesh.world.start_all_to_all(taken, given).wait()
-    return taken
-
-
-def _bus(name: str, size: int, seconds: float, mesh: Mesh) -> dict[str, float]:
-    """Bus bandwidth as nccl-tests and nccom-test count it."""
-    ranks = mesh.world.size
-    turns = 2.0 if name == "all_reduce" else 1.0
-    return {"bus_gb_per_s": turns * (ranks - 1) / ranks * size / seconds / 1e9}
+    """Whether each gives what it must, and how fast it is."""
+    _write(mesh, folder, "collectives", exchanges(mesh, select(backend)))
 
 
 def losses(mesh: Mesh, backend: str, folder: str) -> None:
@@ -179,6 +89,34 @@ def _statistics(
     except Exception as error:
         return {"part": part, "trouble": f"{type(error).__name__}: {error}"[:300]}
     return {"part": part, "mean": float(steps.mean()), "variance": float(steps.var(correction=0))}
+
+
+def attention(mesh: Mesh, backend: str, folder: str) -> None:
+    """The device's own attention kernel in bf16, forward and backward, beside the plain form on the host."""
+    where, source = select(backend), SOURCES[stack_here(backend)]
+    kernel = source if isinstance(source, str) else source()
+    if isinstance(kernel, str):
+        _write(mesh, folder, "attention", {"missing": kernel})
+        return
+    draw = torch.Generator().manual_seed(2)
+    given = [torch.randn(1, LENGTH_MULTIPLE, heads, 64, generator=draw).bfloat16() for heads in (4, 2, 2)]
+    there = [one.to(where.device).requires_grad_() for one in given]
+    here = [one.float().requires_grad_() for one in given]
+    found = _with_gradients(kernel.run, there)
+    where.boundary("attention", outputs=found)
+    expected = _with_gradients(lambda q, k, v: attend(q, k, v, None, None), here)
+    names = ("output", "gradient of queries", "gradient of keys", "gradient of values")
+    apart = {
+        name: float((one.cpu().float() - other).abs().max() / other.abs().max())
+        for name, one, other in zip(names, found, expected, strict=True)
+    }
+    _write(mesh, folder, "attention", {"length": LENGTH_MULTIPLE, "differences": apart})
+
+
+def _with_gradients(way: Callable[..., torch.Tensor], given: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What attention gives, and the gradients of the mean of its squares."""
+    mixed = way(*given)
+    return (mixed.detach(), *torch.autograd.grad(mixed.float().square().mean(), given))
 
 
 def resume(mesh: Mesh, backend: str, folder: str) -> None:
