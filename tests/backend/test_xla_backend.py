@@ -84,7 +84,7 @@ def test_a_library_that_cannot_be_imported_is_one_line(installed, monkeypatch):
         select("xla")
 
 
-def test_work_aside_is_done_on_the_cpu():
+def test_work_aside_is_done_on_the_cpu(installed):
     assert select_aside("xla").name == "cpu"
     assert select_aside("cpu").name == "cpu"
 

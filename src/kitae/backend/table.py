@@ -45,6 +45,7 @@ def select(name: str | None = None) -> Backend:
     return chosen(name)()
 
 
-def select_aside(name: str) -> Backend:
+def select_aside(name: str | None = None) -> Backend:
     """What does work beside a training on the backend `name`: the CPU where each shape would be compiled."""
-    return select("cpu" if BACKENDS[name].static else name)
+    backend = chosen(name)
+    return CpuBackend() if backend.static else backend()

@@ -93,7 +93,7 @@ def open_classifier(path: Path, dictionary: str | None = None) -> Classifier:
 
     WeightsError for a path that holds no classifier, DataError for a tokenizer that cannot be used.
     """
-    from kitae.backend.table import select
+    from kitae.backend.table import select_aside
     from kitae.checkpoint.model_folder import load_model
     from kitae.checkpoint.resume import find_checkpoint
     from kitae.data.word_tokenizer import load_tokenizer
@@ -103,7 +103,7 @@ def open_classifier(path: Path, dictionary: str | None = None) -> Classifier:
 
     if not path.is_dir():
         raise WeightsError(f"{path} is no folder; give a run, a checkpoint or a Hugging Face folder")
-    device = select().device
+    device = select_aside().device
     if (path / "config.json").is_file():
         model, config = load_model(path, device=device), read_json(path / "config.json")
         return _classifier(path, model, config, load_tokenizer(path, dictionary), 0, "none")

@@ -22,7 +22,7 @@ def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
 
     Raises `WeightsError` when the folder holds no model that can be judged by this recipe.
     """
-    from kitae.backend.table import select
+    from kitae.backend.table import select_aside
     from kitae.checkpoint.model_folder import load_model
     from kitae.data.special import check_token
     from kitae.model.targets import check_answers
@@ -33,7 +33,7 @@ def evaluate_job(job: Job, folder: Path | None) -> dict[str, Any]:
     data = _with_heldout(job, recipe)
     heldout = data.heldout
     assert heldout is not None
-    backend = select(job.backend)
+    backend = select_aside(job.backend)
     device = backend.device
     model = load_checkpoint(newest(job), device) if folder is None else load_model(folder, device=device)
     if folder is not None:
