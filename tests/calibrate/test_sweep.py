@@ -16,6 +16,7 @@ from kitae.calibrate.ranks import SIZES, collective_speed
 from kitae.calibrate.storage import measure_storage
 from kitae.calibrate.trial import Trial
 from kitae.cli.main import main
+from kitae.parallel.mesh import Mesh
 from kitae.plan.calibration import save
 from kitae.plan.fitting import seconds_of
 from kitae.plan.identity import identity
@@ -76,7 +77,7 @@ def test_a_sweep_has_every_constant_of_an_update(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(shapes, name, value)
     monkeypatch.setattr(sweep, "PRODUCTS", tiny["PRODUCTS"])
     said: list[str] = []
-    speeds, products = sweep.sweeps(1, said.append, ("bf16", "autocast"))
+    speeds, products = sweep.sweeps(Mesh(), said.append, ("bf16", "autocast"))
     assert [one.precision for one in speeds] == ["bf16", "autocast"]
     assert [one.tokens for one in products] == [8, 32]
     for one in speeds:

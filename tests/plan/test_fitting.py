@@ -44,3 +44,7 @@ def test_what_is_known_stays_and_only_the_rest_is_explained():
 
 def test_a_constant_that_nothing_measures_costs_nothing():
     assert seconds_of({"a": 3.0, "b": 5.0}, {"a": 2.0}) == 6.0
+
+
+def test_what_no_sample_has_is_left_to_later_ones():
+    assert fit([({"a": 2.0, "b": 0.0}, 6.0)], {}) == pytest.approx({"a": 3.0})

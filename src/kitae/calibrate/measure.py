@@ -18,11 +18,14 @@ from kitae.calibrate.storage import measure_storage
 from kitae.calibrate.sweep import Say, sweeps
 from kitae.launch.local import launch_ranks
 from kitae.launch.order import Launch
+from kitae.parallel.mesh import Mesh
 from kitae.plan.calibration import Calibration, ProductSpeed, Speeds
 from kitae.plan.identity import identity
 from kitae.storage.state import state_folder
 
 PROCESSES = 2
+IN_TIME_S = 55.0
+"""After which nothing more is begun."""
 BEYOND_CACHES, IN_CACHE = 64 << 20, 512 << 10
 """Bytes of a tensor."""
 
@@ -33,11 +36,12 @@ def calibrate(say: Say) -> Calibration:
     select("cpu")
     say("memory")
     memory, passes = _memory()
-    speeds, products = sweeps(1, say, ("fp32", "bf16", "autocast"))
-    say(f"{PROCESSES} processes: collectives and pieces")
-    together = _together()
     say("disk")
     disk = measure_storage(state_folder())
+    say(f"{PROCESSES} processes: collectives and pieces")
+    together = _together()
+    # Threads that wait for each other suffer most of others' work: this may not end, and comes last.
+    speeds, products = sweeps(Mesh(), say, ("fp32", "bf16", "autocast"), begin + IN_TIME_S)
     return Calibration(
         machine=identity(),
         made=datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kitae.calibrate.sweep import sweeps
+from kitae.plan.calibration import Speeds
 from kitae.storage.files import replace_file
 
 if TYPE_CHECKING:
@@ -30,15 +31,21 @@ def measure_rank(result: str, mesh: Mesh) -> None:
         mesh.meter.observer.touch(what)
         mesh.control.barrier()
 
-    speeds, products = sweeps(mesh.control.size, say, ("fp32", "bf16"))
+    speeds, products = sweeps(mesh, say, ("fp32", "bf16"))
     if mesh.leads:
         found: dict[str, Any] = {
-            "speeds": [asdict(one) for one in speeds],
+            "speeds": [asdict(_with_waits(one, floor)) for one in speeds],
             "products": [asdict(one) for one in products],
             "collective_floor_s": floor,
             "collective_bytes_per_s": bandwidth,
         }
         replace_file(Path(result), json.dumps(found).encode())
+
+
+def _with_waits(speeds: Speeds, floor_s: float) -> Speeds:
+    """Constants of collectives are in processor time; each call waits for the others as well."""
+    waits = {name: speeds.constants.get(name, 0.0) + floor_s for name in ("copies.call", "tensor.call")}
+    return replace(speeds, constants={**speeds.constants, **waits})
 
 
 def collective_speed(seconds_of: Callable[[int], float]) -> tuple[float, float]:

@@ -6,6 +6,7 @@ Shapes span what trainings on a CPU use. Each group has constants of its own, be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from kitae.calibrate import pieces
 from kitae.calibrate.pieces import Piece
 from kitae.calibrate.trial import Trial
 from kitae.model.tables import parse_config
+from kitae.parallel.mesh import Mesh
+from kitae.plan.local import counts_of
+from kitae.plan.machine import here
 from kitae.plan.parts import body, optimizer, update_counts
 from kitae.plan.work import Work
 
@@ -55,6 +59,9 @@ ENCODERS = (
 """Hidden, intermediate, layers, heads, rows, length, dropout."""
 OPTIMIZED = ((64, 176, 6, 64), (256, 704, 3, 8192), (384, 1408, 3, 8192))
 """Hidden, intermediate, layers, vocabulary."""
+COPIES = ((64, 176, 2, 2, 2, 1, 16, 512), (256, 704, 2, 4, 4, 1, 16, 4096), (384, 1024, 2, 6, 6, 1, 16, 8192))
+CUT = ((64, 176, 4, 2, 2, 1, 16, 512), (256, 704, 2, 4, 4, 2, 64, 512), (512, 1024, 2, 8, 8, 4, 128, 512))
+"""Two copies of a decoder, and one that is cut in two: as `DECODERS`, and rows of the vocabulary."""
 SMALL = 64
 """Rows of the vocabulary where it is not what is measured."""
 
@@ -83,6 +90,25 @@ def models(precision: str) -> Iterator[tuple[str, Callable[[], Group]]]:
     if precision == "bf16":
         yield "rounding", lambda: _optimizers("adamw", "bf16-sr")
     yield "updates", lambda: [_update(one) for one in _updates(precision)]
+
+
+def joint(precision: str, mesh: Mesh) -> Iterator[tuple[str, Callable[[], Group]]]:
+    """Groups of whole models on two ranks, whose world is `mesh`: what is left are their collectives."""
+    cut = Mesh(control=mesh.control, tensor=mesh.world, world=mesh.world)
+    place = here(mesh.control.size, measure=False)
+
+    def group(shapes: tuple[tuple[int, ...], ...], whose: Mesh) -> Group:
+        made: Group = []
+        for *shape, vocabulary in shapes:
+            alone = decoder(*shape, vocabulary=vocabulary, precision=precision)
+            copies, parts = whose.data.size, whose.tensor.size
+            rows = alone.rows * copies
+            work = replace(alone, tensor_parallel=parts, data_parallel=copies, global_rows=rows)
+            made.append((counts_of(work, place), Trial(work, whose).update))
+        return made
+
+    yield "copies", lambda: group(COPIES, mesh)
+    yield "a cut model", lambda: group(CUT, cut)
 
 
 def decoder(

@@ -21,6 +21,7 @@ from kitae.model.init import initialise
 from kitae.parallel.data_parallel import DataParallel
 from kitae.parallel.gradients import global_norm
 from kitae.parallel.mesh import Mesh
+from kitae.parallel.region import region_of
 from kitae.parallel.shares import Shares
 from kitae.plan.work import Work
 from kitae.recipe.training import OptimizerConfig
@@ -59,10 +60,10 @@ class RandomRows:
 class Trial:
     """A model in the making, for whole updates or the stretches of one."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, mesh: Mesh | None = None) -> None:
         self._rows, self._work, self._step = RandomRows(work), work, 0
         self._samples = [Sample(number) for number in range(work.global_rows)]
-        self._stepper = _stepper(work)
+        self._stepper = _stepper(work, mesh or Mesh())
         self._gradients: dict[str, torch.Tensor] = {}
 
     def update(self) -> None:
@@ -94,17 +95,29 @@ class Trial:
 
     def _batch(self) -> GlobalBatch[Any]:
         device, tensors = self._stepper.backend.device, self._stepper.objective.tensors
-        return global_batch(self._rows, self._samples, self._work.rows, device, tensors=tensors)
+        mesh = self._stepper.mesh
+        return global_batch(self._rows, self._samples, self._work.rows, device, mesh, tensors)
 
 
-def _stepper(work: Work) -> Stepper:
+def _stepper(work: Work, mesh: Mesh) -> Stepper:
+    region = region_of(mesh.tensor, work.sequence_parallel)
     model: Any = architecture_of(work.config).build(
-        work.config, tied=work.tied, dtype=torch.float32, device="cpu"
+        work.config, tied=work.tied, dtype=torch.float32, device="cpu", region=region
     )
     initialise(dict(model.named_parameters()), model.layouts, seed=0, std=0.02)
-    shares, mesh = Shares(model.layouts, ALONE), Mesh()
+    shares = Shares(model.layouts, mesh.data if work.zero1 else ALONE)
     weights = PRECISIONS[work.precision](model, shares)
     model.recompute = work.recompute
+    replicas = DataParallel(
+        dict(model.named_parameters()),
+        shares,
+        mesh.data,
+        wire_dtype=torch.float32,
+        bucket_bytes=work.bucket_bytes,
+        release=weights.release,
+    )
+    if mesh.data.size > 1:
+        weights.on_sum = replicas.ready
     decayed = {one.name for one in model.layouts if one.decay}
     config = OptimizerConfig.model_validate({"name": work.optimizer})
     return Stepper(
@@ -116,9 +129,7 @@ def _stepper(work: Work) -> Stepper:
         backend=select("cpu"),
         shares=shares,
         mesh=mesh,
-        replicas=DataParallel(
-            dict(model.named_parameters()), shares, mesh.data, wire_dtype=torch.float32, bucket_bytes=1 << 20
-        ),
-        sequence_parallel=False,
+        replicas=replicas,
+        sequence_parallel=work.sequence_parallel,
         max_grad_norm=1.0,
     )

@@ -53,6 +53,11 @@ def _measured(*, quiet: bool) -> Calibration:
     path = save(found)
     if not quiet:
         print(f"calibrate: {found.took_s:.0f} s; {path} holds it, and nothing of an earlier one")
+        if not found.is_whole:
+            print(
+                "calibrate: warning: others are at work here, and not all could be measured in time: plans "
+                "take the rest from one thread; run it again when the machine is quiet"
+            )
     return found
 
 

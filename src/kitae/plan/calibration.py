@@ -15,6 +15,8 @@ from kitae.storage.state import state_folder
 
 FORMAT = 1
 """Raised when constants of the same name come to mean something else."""
+PRECISIONS = 3
+"""That are measured in one process: fp32, bf16, autocast."""
 PER_NUMBER = ("flop", "weight", "state", "inner", "head", "score", "logit", "number", "query")
 """Endings of constants that more threads share; others are the price of a call."""
 
@@ -75,10 +77,21 @@ class Calibration:
     hash_bytes_per_s: float
     """SHA-256."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was to be measured with all threads was."""
+        return sum(one.processes == 1 for one in self.speeds) == PRECISIONS
+
     def constants(self, precision: str, threads: int) -> Mapping[str, float]:
-        """Of the nearest number of threads; what more threads share is scaled to it."""
-        kind = precision if precision in ("fp32", "autocast") else "bf16"
-        found = [one for one in self.speeds if one.precision == kind]
+        """Of the nearest number of threads; what more threads share is scaled to it.
+
+        Of bf16 where autocast was not measured in time, and of fp32 where bf16 was not.
+        """
+        kinds = {"fp32": ("fp32",), "autocast": ("autocast", "bf16", "fp32")}.get(precision, ("bf16", "fp32"))
+        for kind in kinds:
+            found = [one for one in self.speeds if one.precision == kind]
+            if found:
+                break
         nearest = min(found, key=lambda one: abs(log(one.threads / threads)))
         factor = nearest.threads / threads
         return {
@@ -89,7 +102,7 @@ class Calibration:
     def peak(self, precision: str, threads: int) -> float:
         """FLOP/s of the fastest product."""
         kind = "fp32" if precision == "fp32" else "bf16"
-        found = [one for one in self.products if one.precision == kind]
+        found = [one for one in self.products if one.precision == kind] or self.products
         return max(one.flops * threads / one.threads for one in found)
 
 

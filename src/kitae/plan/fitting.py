@@ -23,7 +23,7 @@ def fit(samples: Sequence[Sample], known: Mapping[str, float]) -> dict[str, floa
     What the known ones do not explain of each sample is explained by the new ones, so that the squares of
     errors relative to the samples' seconds are smallest. Constants that would be negative are 0.
     """
-    names = sorted({name for counts, _ in samples for name in counts if name not in known})
+    names = sorted({name for counts, _ in samples for name in counts if counts[name] and name not in known})
     rows = np.array([[counts.get(name, 0.0) / seconds for name in names] for counts, seconds in samples])
     rest = np.array([1 - seconds_of(counts, known) / seconds for counts, seconds in samples])
     return dict(zip(names, map(float, _not_negative(rows, rest)), strict=True))

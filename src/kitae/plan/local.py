@@ -109,7 +109,7 @@ class Local:
         ]
 
     def _constants(self, precision: str, threads: int, ranks: int) -> Mapping[str, float]:
-        """With those of collectives; more threads than cores wait for each other."""
+        """With those of collectives, as they are elsewhere; more threads than cores wait for each other."""
         found = self.calibration.constants(precision, threads)
         crowd = max(1.0, ranks * threads / usable_cores())
         link = {
@@ -120,7 +120,7 @@ class Local:
                 ("byte", 1 / self.calibration.collective_bytes_per_s),
             )
         }
-        return {name: crowd * value for name, value in {**found, **link}.items()}
+        return {name: crowd * value for name, value in {**link, **found}.items()}
 
 
 def key_of(work: Work, machine: str) -> Key:
