@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
+from kitae.backend.bits import reinterpreted
 from kitae.backend.group import Group
 from kitae.errors import TrainingError
 from kitae.parallel.gradients import pieces_in
 from kitae.parallel.layout import ParameterLayout
 from kitae.parallel.mesh import Mesh
+from kitae.parallel.region import in_graph
 
 _INTEGERS = {2: torch.int16, 4: torch.int32}
 
@@ -24,12 +26,12 @@ def check_copies(
     `tensors` by parameter name, each of the shape of its layout; `sharded` when data-parallel ranks have
     different rows. Sums of bit patterns are compared: a tensor is read once, and 8 bytes travel for it.
     """
-    different: set[str] = set()
-    for group, sums in _sums_by_group(tensors, layouts, mesh, sharded):
-        mine = torch.stack([*sums.values()])
-        highest, lowest = group.all_reduce(mine.clone(), "max"), -group.all_reduce(-mine, "max")
-        differs = (highest != lowest).tolist()
-        different |= {name for name, differs in zip(sums, differs, strict=True) if differs}
+    found = [
+        (group, list(sums), torch.stack([*sums.values()]))
+        for group, sums in _sums_by_group(tensors, layouts, mesh, sharded)
+    ]
+    on_host = any(in_graph(sums.device) for _, _, sums in found)
+    different = (_differing_on_host if on_host else _differing)(found, mesh)
     everywhere = sorted(set().union(*mesh.control.exchange(different)))
     if everywhere:
         more = f" (and of {len(everywhere) - 1} more)" if len(everywhere) > 1 else ""
@@ -38,6 +40,29 @@ def check_copies(
             "or a link is faulty; this state was not saved: run the same command again, on other devices, to "
             "go on from the last checkpoint"
         )
+
+
+_Found = list[tuple[Group, list[str], torch.Tensor]]
+"""For each group of holders: the names of what they hold, and the sums here."""
+
+
+def _differing(found: _Found, mesh: Mesh) -> set[str]:
+    """Names of what others in a group hold other sums of."""
+    different: set[str] = set()
+    for group, names, mine in found:
+        highest, lowest = group.all_reduce(mine.clone(), "max"), -group.all_reduce(-mine, "max")
+        different |= {name for name, other in zip(names, (highest != lowest).tolist(), strict=True) if other}
+    return different
+
+
+def _differing_on_host(found: _Found, mesh: Mesh) -> set[str]:
+    """The same without collectives of the device, which would be programs of their own."""
+    mine = {group.ranks: dict(zip(names, sums.tolist(), strict=True)) for group, names, sums in found}
+    different: set[str] = set()
+    for theirs in mesh.control.exchange(mine):
+        for ranks in mine.keys() & theirs.keys():
+            different |= {name for name, value in mine[ranks].items() if theirs[ranks][name] != value}
+    return different
 
 
 def _sums_by_group(
@@ -51,7 +76,7 @@ def _sums_by_group(
         for piece, values in pieces_in(layout, tensors[layout.name]):
             if not copied and piece.replicas == 1:
                 continue  # nobody else has it: reading all weights takes its time
-            total = values.contiguous().view(_INTEGERS[values.dtype.itemsize]).sum(dtype=torch.int64)
+            total = _bits(values).sum(dtype=torch.int64)
             of_copies[piece.tensor] = total
             if piece.replicas > 1:
                 of_holders.setdefault(piece.replicas, {})[piece.tensor] = total
@@ -59,3 +84,9 @@ def _sums_by_group(
         yield mesh.holders(replicas), sums
     if copied:
         yield mesh.data, of_copies
+
+
+def _bits(values: torch.Tensor) -> torch.Tensor:
+    """As integers. What graphs can look at so is fp32, which has a number for each of bf16."""
+    values = values.float() if in_graph(values.device) else values
+    return reinterpreted(values.contiguous(), _INTEGERS[values.dtype.itemsize])

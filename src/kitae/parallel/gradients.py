@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import nn
 
-from kitae.parallel.held import Held, counted_in_graph, holders_of, pieces_in
+from kitae.parallel.held import Held, counted_in_graph, holders_of, pieces_in, summed
 from kitae.parallel.layout import Box, ParameterLayout, Piece
 from kitae.parallel.mesh import Mesh
 from kitae.parallel.norms import joint_norm, norm_of
@@ -47,9 +47,9 @@ def sum_copies(
                 held.setdefault(one.replicas, []).append(one)
     held.pop(1, None)
     for replicas, parts in held.items():
-        flat = mesh.holders(replicas).all_reduce(torch.cat([one.given().flatten() for one in parts]))
-        for one, summed in zip(parts, torch.split(flat, [one.tensor.numel() for one in parts]), strict=True):
-            one.take(summed.view(one.tensor.shape))
+        flat = summed(torch.cat([one.given().flatten() for one in parts]), replicas, mesh)
+        for one, own in zip(parts, torch.split(flat, [one.tensor.numel() for one in parts]), strict=True):
+            one.take(own.view(one.tensor.shape))
 
 
 @torch.no_grad()

@@ -37,3 +37,14 @@ def partitions(world_size: int, tp_size: int) -> Partitions:
 
 def _runs(world_size: int, size: int) -> Partition:
     return tuple(tuple(range(start, start + size)) for start in range(0, world_size, size))
+
+
+RINGS = (2, 8, 32)
+"""Numbers of neighbouring cores that the links of a trn1.32xlarge join in a ring: a chip, a row of its torus,
+all of it. Four are a column of the torus, and cores 8 apart: the vendor's libraries place groups of four so
+there. Nobody here could try others."""
+
+
+def sets_of_holders(tp_size: int, replicas: int) -> int:
+    """How many sets of holders sum up in one collective of a graph; 1 when each does by itself."""
+    return 1 if replicas == tp_size or replicas in RINGS else tp_size // replicas

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
+from kitae.parallel.grid import sets_of_holders
 from kitae.parallel.layout import ParameterLayout, Piece
 from kitae.parallel.mesh import Mesh
-from kitae.parallel.region import in_graph
+from kitae.parallel.region import in_graph, of_rank
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,22 @@ def counted_in_graph(layout: ParameterLayout, tensor: torch.Tensor, mesh: Mesh) 
         return
     counts = [mesh.holders(piece.replicas).rank == 0 for piece in layout.pieces]
     yield tensor * _factors(layout, tensor, counts)
+
+
+def summed(flat: torch.Tensor, replicas: int, mesh: Mesh) -> torch.Tensor:
+    """The sum of [n] over the ranks that hold the same as this one; `flat` may be overwritten.
+
+    In a graph it goes over the whole tensor-parallel group, each set of holders in a row of its own, where
+    holders would be a group that a Trainium1 has no ring for (`grid.RINGS`): `tensor / replicas` times the
+    bytes, once an update, instead of a program that may not load.
+    """
+    sets = sets_of_holders(mesh.tensor.size, replicas) if in_graph(flat.device) else 1
+    if sets == 1:
+        return mesh.holders(replicas).all_reduce(flat)
+    own = of_rank(mesh.tensor.rank // replicas, flat.device)
+    rows = torch.arange(sets, device=flat.device)
+    wide = torch.where((rows == own)[:, None], flat[None], 0)
+    return mesh.tensor.all_reduce(wide).index_select(0, own).squeeze(0)
 
 
 def pieces_in(layout: ParameterLayout, tensor: torch.Tensor) -> Iterator[tuple[Piece, torch.Tensor]]:

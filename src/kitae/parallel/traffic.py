@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from kitae.parallel.grid import Partition, Partitions
+from kitae.parallel.grid import Partition, Partitions, sets_of_holders
 from kitae.parallel.layout import ParameterLayout
 from kitae.parallel.packed import packed
 from kitae.parallel.rows import rows_each, share_layouts
@@ -168,11 +168,15 @@ def _copies(layouts: Iterable[ParameterLayout], spread: Spread) -> Travels:
         if spread.sequence_parallel or not layout.token_wise:
             elements.update(_held(layout, spread.in_graph))
     del elements[1]
+    return Counter(_summed(replicas, count, spread) for replicas, count in elements.items())
+
+
+def _summed(replicas: int, elements: int, spread: Spread) -> Travel:
+    """A sum over holders, in a graph over all tensor-parallel ranks where these are no ring."""
     whole = spread.tensor_parallel_size
-    return Counter(
-        Travel("all_reduce", "tensor" if size == whole else f"copies-{size}", count * FP32)
-        for size, count in elements.items()
-    )
+    sets = sets_of_holders(whole, replicas) if spread.in_graph else 1
+    among = "tensor" if sets > 1 or replicas == whole else f"copies-{replicas}"
+    return Travel("all_reduce", among, sets * elements * FP32)
 
 
 def _held(layout: ParameterLayout, in_graph: bool) -> Counter[int]:
