@@ -128,6 +128,7 @@ def test_ranks_and_changes_of_a_recipe(tmp_path: Path):
     found = aim("trn1.32xlarge", None, recipe, two)
     assert (found.ranks, found.target.precision) == (32, "bf16-sr")
     assert aim("trn1.32xlarge", None, recipe).ranks == 64
+    assert aim("trn1.32xlarge", None, recipe, ["runs=elsewhere"]).runs == Path("elsewhere")
     auto = ["parallel.data_parallel_size=auto"]
     assert aim("trn1.32xlarge", None, recipe, auto).ranks is None
 

@@ -55,7 +55,9 @@ def aim(
         if raw is None:
             raise
         patient = Patient(cache_folder(), out_of_reach=str(error))
-    return replace(patient, target=found, ranks=None if raw is None else _ranks(raw))
+    if raw is not None:
+        patient = replace(patient, ranks=_ranks(raw), runs=Path(raw.runs))
+    return replace(patient, target=found)
 
 
 def _as_written(path: Path | None, changes: Sequence[str]) -> Recipe | None:

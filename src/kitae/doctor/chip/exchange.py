@@ -78,9 +78,9 @@ def _timed(mesh: Mesh, where: Backend, name: str, size: int) -> float:
     """Best seconds of a collective of `size` bytes in all, the slowest rank's."""
     ranks = mesh.world.size
     count = size // 4 // ranks * ranks
-    whole = torch.zeros(count).to(where.device)
-    part, rows = whole[: count // ranks].clone(), whole.view(ranks, -1)
-    taken = torch.empty_like(rows)
+    # Each from the host: made on the device, they would be part of a program, and take one more to compile.
+    shapes = ((count,), (count // ranks,), (ranks, count // ranks), (ranks, count // ranks))
+    whole, part, rows, taken = (torch.zeros(shape).to(where.device) for shape in shapes)
     calls: dict[str, Callable[[], torch.Tensor]] = {
         "all_reduce": lambda: mesh.world.all_reduce(whole),
         "all_gather": lambda: mesh.world.all_gather(part),
