@@ -241,6 +241,14 @@ def test_on_a_cpu_there_is_no_such_stage(case: Path, capsys):
     assert done == ["plan", "prepare", "import", "train"]
 
 
+def test_a_training_around_which_somebody_put_the_tool_is_refused(case: Path, capsys, monkeypatch):
+    """It would end with weights that were never computed."""
+    monkeypatch.setenv("NEURON_EXTRACT_GRAPHS_ONLY", "1")
+    assert kitae("train", "recipe.yaml") == 2
+    assert "start kitae without neuron_parallel_compile" in capsys.readouterr().err
+    assert not (case / "runs/tiny/checkpoints").exists()
+
+
 # ---- the trial run
 
 

@@ -20,7 +20,7 @@ from kitae.precompile.entries import Entry
 from kitae.precompile.graphs import Graph, read_graphs
 from kitae.stages.compile_node import Order, compile_here, compile_on
 from kitae.stages.job import Job, Machines
-from kitae.stages.trial import MACHINES, graph_files, write_trial
+from kitae.stages.trial import FOLDER, MACHINES, graph_files, write_trial
 from kitae.storage.files import replace_file
 
 COLLECTING = "NEURON_EXTRACT_GRAPHS_ONLY"
@@ -91,7 +91,7 @@ def _order(job: Job, needed: Sequence[Needed], command: Sequence[str] = (), comp
 
 
 def _on_machines(job: Job, order: Order) -> Entries:
-    folder = job.run.path / "precompile"
+    folder = job.run.path / FOLDER
     if job.machines is None:
         return {HERE: compile_here(order, folder, job.report)}
     return compile_on(job.machines, order, folder)

@@ -72,6 +72,7 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
             job.report(f"warning: {warning}")
         # Before any stage, so that none leaves the result of another recipe in the run.
         training.refuse_other_training(job)
+        precompiling.refuse_collecting(job)
         _check_topology(job, last)
         for stage in STAGES:
             asked = stage.name == last

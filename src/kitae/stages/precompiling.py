@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kitae.backend.stack import stack_here
-from kitae.errors import PrecompileError
+from kitae.errors import PrecompileError, RecipeError
 from kitae.launch.environment import here, settings_of
 from kitae.precompile.answer import Answer, Needed, answer
 from kitae.precompile.graphs import FILE as GRAPHS
@@ -25,7 +25,7 @@ from kitae.stages.files import key_of, read_json, write_json
 from kitae.stages.job import Job
 from kitae.stages.run_folder import RunFolder
 from kitae.stages.training import train_key
-from kitae.stages.trial import graph_files, trial_folder
+from kitae.stages.trial import FOLDER, graph_files, trial_folder
 from kitae.storage.folders import remove_folder
 
 ANSWER = "answer.json"
@@ -43,6 +43,15 @@ def applies(job: Job, asked: bool) -> bool:
     """Whether the stage is one of this job's."""
     way = way_of(job)
     return way is not None and (way.always or asked)
+
+
+def refuse_collecting(job: Job) -> None:
+    """Raise `RecipeError` when the tool runs a training that is no trial: its weights would be made up."""
+    if os.environ.get(COLLECTING) == "1" and job.run.path.parent.name != FOLDER:
+        raise RecipeError(
+            f"{COLLECTING}=1 is set, with which a training computes nothing: start kitae without "
+            "neuron_parallel_compile, which kitae precompile runs itself"
+        )
 
 
 def cache_environment() -> dict[str, str]:
@@ -71,7 +80,7 @@ def precompile_key(job: Job) -> str:
 
 def is_precompiled(job: Job, key: str) -> bool:
     """Whether what was needed is in the cache of every machine, now."""
-    way, record = way_of(job), read_json(job.run.path / "precompile" / ANSWER)
+    way, record = way_of(job), read_json(job.run.path / FOLDER / ANSWER)
     if way is None or record.get("key") != key:
         return False
     needed = [Needed(**one) for one in record["needed"]]
@@ -117,7 +126,7 @@ def _record(run: RunFolder, key: str, needed: Sequence[Needed], said: Answer) ->
         "needed": [asdict(one) for one in needed],
         "missing": [asdict(one) for one in said.missing],
     }
-    write_json(run.path / "precompile" / ANSWER, value)
+    write_json(run.path / FOLDER / ANSWER, value)
 
 
 def _drop_trial(job: Job) -> None:
@@ -169,7 +178,7 @@ class Use:
 
 def used_by(run: Path, way: Way) -> Use:
     """What a training has asked for, by its folder. Raises `PrecompileError` where that does not tell."""
-    before = read_json(run / "precompile" / ANSWER).get("needed", [])
+    before = read_json(run / FOLDER / ANSWER).get("needed", [])
     phases = {one["name"]: one["phase"] for one in before}
     needed = tuple(replace(one, phase=one.phase or phases.get(one.name, "")) for one in way.used(run))
     names = {module.name for log in logs_of(run) for module in read(log).compiled}
@@ -179,7 +188,7 @@ def used_by(run: Path, way: Way) -> Use:
 
 def _unmet(run: Path) -> tuple[Graph, ...]:
     """Graphs of the training's ledger that are not in the trial's; none where one of the two is missing."""
-    trial = graph_files(run / "precompile" / "trial")
+    trial = graph_files(run / FOLDER / "trial")
     if not trial or not (run / GRAPHS).is_file():
         return ()
     met = {(one.phase, one.key) for file in trial for one in read_graphs(file)}

@@ -27,6 +27,8 @@ from kitae.stages.run_folder import RunFolder
 from kitae.storage.files import replace_file
 from kitae.storage.folders import remove_folder
 
+FOLDER = "precompile"
+"""In a run's folder: all of its precompilation."""
 UPDATES = 3
 """Of each phase: the first, one as all others are, and the last."""
 _SAVED_AFTER = 2
@@ -39,7 +41,7 @@ MACHINES = "machines.json"
 
 def trial_folder(job: Job) -> Path:
     """Where the trial run of a run lies."""
-    return job.run.path / "precompile" / "trial"
+    return job.run.path / FOLDER / "trial"
 
 
 def write_trial(job: Job) -> Path:
