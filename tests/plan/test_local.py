@@ -10,13 +10,16 @@ from calibrated import ENTRY, FOUND, MACHINE
 from measured_update import work_for
 
 from kitae import catalog
+from kitae.model.memory import count_parameters
 from kitae.plan import calibration, history, local
 from kitae.plan.identity import identity
 from kitae.plan.learning import UNSEEN, learn
 from kitae.plan.local import PLACES, Local, counts_of, experience, family_of, key_of, local_machine
 from kitae.plan.machine import here
 from kitae.plan.parts import update_counts
+from kitae.plan.phases import Stretch, phase_of, save_bytes
 from kitae.plan.step_time import step_time
+from kitae.recipe.base import Duration
 
 DECODER = dict(catalog.preset("llama-tiny").config)
 BERT = dict(catalog.preset("bert-tiny").config)
@@ -111,6 +114,12 @@ def test_this_machine_is_planned_by_its_calibration_once_there_is_one():
     found = local_machine(1)
     assert found.local is not None
     assert found.peak == {"fp32": 4e11, "bf16": 8e11}
+    # 300 MB/s of disk and 1.8 GB/s of SHA-256, one after the other; 12 bytes a parameter, 10 in bf16 alone.
+    assert found.save_bytes_per_s == pytest.approx(1 / (1 / 3e8 + 1 / 1.8e9))
+    parameters = count_parameters(WORK.parameters)
+    phase = phase_of(Stretch(None, WORK, Duration(4, "steps")), found, None)
+    assert phase.save_s == pytest.approx(12 * parameters / found.save_bytes_per_s)
+    assert save_bytes(replace(WORK, precision="bf16-sr")) == 10 * parameters
     before = step_time(WORK, found)
     history.append([replace(ENTRY, **experience(WORK, found), actual={"step_s": 2 * before.seconds})])
     after = step_time(WORK, local_machine(1))

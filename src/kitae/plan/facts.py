@@ -19,6 +19,7 @@ from kitae.plan.phases import (
     TEXT_BYTES_PER_S,
     WARM_UP_S,
     Phase,
+    save_bytes,
     span,
 )
 from kitae.plan.verdict import Verdict
@@ -155,6 +156,8 @@ def _phase_json(phase: Phase) -> dict[str, Any]:
         "parts_s": dict(parts),
         "saves": phase.saves,
         "save_s": phase.save_s,
+        "save_bytes": save_bytes(phase.work),
+        "start_s": START_S[phase.work.backend],
         "evaluations": phase.looks,
         "evaluate_s": phase.evaluate_s,
         "micro_batches": phase.work.micro_batches,

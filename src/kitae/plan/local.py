@@ -165,5 +165,6 @@ def local_machine(processes: int) -> Machine:
         memory_bandwidth=calibration.memory_bytes_per_s / processes,
         bus_bandwidth=calibration.collective_bytes_per_s,
         floor_s=calibration.collective_floor_s,
+        save_bytes_per_s=1 / (1 / calibration.disk_write_bytes_per_s + 1 / calibration.hash_bytes_per_s),
         local=Local(calibration, history.read()),
     )

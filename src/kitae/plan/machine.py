@@ -53,6 +53,8 @@ class Machine:
     floor_s: float
     """Of an empty collective."""
     instance: Instance | None = None
+    save_bytes_per_s: float | None = None
+    """What its disk takes of a checkpoint, with hashes, where that was measured."""
     local: Measured | None = None
     """What was measured of it and learned from trainings on it; None where nothing was."""
 

@@ -74,6 +74,8 @@ class Phase:
     heldout_rows: int = 0
     """Of each."""
     saves_beside: bool = False
+    save_bytes_per_s: float | None = None
+    """What was measured of the disk."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -88,7 +90,7 @@ class Phase:
     @property
     def save_s(self) -> float:
         """All saves together, as far as the training waits for them."""
-        return self.saves * one_save_s(self.work, self.saves_beside)
+        return self.saves * one_save_s(self.work, self.saves_beside, self.save_bytes_per_s)
 
     @property
     def evaluate_s(self) -> float:
@@ -117,9 +119,14 @@ class Phase:
         return max(0.0, updates / left - updates - self.save_s)
 
 
-def one_save_s(work: Work, beside: bool) -> float:
-    """What a training waits for one checkpoint."""
-    whole = count_parameters(work.parameters) * SAVE_BYTES / SAVE_BYTES_PER_S
+def save_bytes(work: Work) -> int:
+    """Of one checkpoint; weights that are kept in bf16 alone are saved in it."""
+    return count_parameters(work.parameters) * (SAVE_BYTES - 2 * (work.precision == "bf16-sr"))
+
+
+def one_save_s(work: Work, beside: bool, bytes_per_s: float | None = None) -> float:
+    """What a training waits for one checkpoint, where so many bytes a second are written."""
+    whole = save_bytes(work) / (bytes_per_s or SAVE_BYTES_PER_S)
     return whole / HIDDEN_SAVE if beside else whole
 
 
@@ -147,6 +154,7 @@ def phase_of(stretch: Stretch, machine: Machine, rows: int | None) -> Phase:
         looks=1 + looks if stretch.heldout_rows else 0,
         heldout_rows=stretch.heldout_rows,
         saves_beside=stretch.saves_beside,
+        save_bytes_per_s=machine.save_bytes_per_s,
     )
 
 
