@@ -54,8 +54,17 @@ def test_without_a_number_memory_decides_and_is_told(tool, tmp_path: Path, monke
     made, said, called = tool("true")
     compile_collected(made, [], tmp_path / "x.log", graphs=9)
     assert "--num_parallel 3 " in called.read_text()
-    assert said == [
+    assert said[:1] == [
         "precompile: compiling 3 graphs at a time (30 GiB of memory and 8 processors bear so many)"
+    ]
+
+
+def test_a_summary_that_cannot_be_read_is_told_with_what_is_counted(tool, tmp_path: Path):
+    text = "INFO ||NEURON_PARALLEL_COMPILE||: Total graphs: 19\\nTotal failed compilations: 0"
+    made, said, _ = tool(f"printf '{text}'", jobs=1)
+    compile_collected(made, [], tmp_path / "x.log")
+    assert said[1:] == [
+        "precompile: the tool's summary cannot be read; it counts 19 graphs, 0 failed compilations"
     ]
 
 
@@ -86,6 +95,7 @@ def test_progress_is_told_when_it_changes_and_waiting_once(tool, tmp_path: Path)
         "precompile: 1 of 3 graphs in the cache are compiled",
         "precompile: waiting for MODULE_1+a, which another process has locked",
         "precompile: 2 of 3 graphs in the cache are compiled, 1 failed",
+        "precompile: the tool's summary cannot be read; it counts nothing",
     ]
 
 

@@ -17,6 +17,23 @@ if TYPE_CHECKING:
     from kitae.precompile.drive import Compiling
     from kitae.stages.precompiling import Use
 
+MissOption = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        metavar="A B", help="Say in what two graphs differ: folders of a cache, keys, .pb files, RUN:PHASE."
+    ),
+]
+TraceOption = Annotated[
+    bool,
+    typer.Option(
+        "--trace-only", help="Only list the graphs of a rank and what they exchange, without data or peers."
+    ),
+]
+RankOption = Annotated[int, typer.Option(min=0, help="Of --trace-only: which rank.")]
+InstanceOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of --trace-only: whose devices an automatic number of copies takes."),
+]
 _NOTHING = {
     "torchneuron": "TorchNeuron compiles an operation when it is first called, and keeps it for the next "
     "training (TORCH_NEURONX_NEFF_CACHE_DIR); kitae cache list shows what it has",
@@ -44,27 +61,10 @@ def precompile(
     of: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Compare what this training used with the cache.")
     ] = None,
-    why_miss: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            metavar="A B",
-            help="Say in what two graphs differ: folders of a cache, keys, .pb files, RUN:PHASE.",
-        ),
-    ] = None,
-    trace_only: Annotated[
-        bool,
-        typer.Option(
-            "--trace-only",
-            help="Only list the graphs of a rank and what they exchange, without data or peers.",
-        ),
-    ] = False,
-    rank: Annotated[int, typer.Option(min=0, help="Of --trace-only: which rank.")] = 0,
-    instance: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Of --trace-only: whose devices an automatic number of copies takes."
-        ),
-    ] = None,
+    why_miss: MissOption = None,
+    trace_only: TraceOption = False,
+    rank: RankOption = 0,
+    instance: InstanceOption = None,
     target: TargetOption = None,
     nodes: NodesOption = None,
     show: PrintOption = False,

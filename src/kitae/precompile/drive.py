@@ -116,7 +116,7 @@ def compile_collected(tool: Tool, command: Sequence[str], log: Path, graphs: int
     jobs = tool.asked.jobs or jobs_for(available_bytes(), processors(), graphs)
     tool.report(_said_of(jobs, tool.asked.jobs is not None))
     run = _compile(tool, command, log, jobs, tool.asked.retry_failed)
-    _say_times(tool.report, run.summary)
+    _say_times(tool.report, run)
     if not run.out_of_memory:
         return run
     if jobs == 1:
@@ -131,13 +131,16 @@ def compile_collected(tool: Tool, command: Sequence[str], log: Path, graphs: int
     )
     # What was killed is remembered as failed, and would not be tried again.
     run = _compile(tool, command, log.with_name(f"{log.stem}-again{log.suffix}"), fewer, True)
-    _say_times(tool.report, run.summary)
+    _say_times(tool.report, run)
     return run
 
 
-def _say_times(report: Report, summary: Summary | None) -> None:
+def _say_times(report: Report, run: ToolRun) -> None:
     """What the tool says of its work: it decides nothing."""
+    summary = run.summary
     if summary is None or not summary.graphs:
+        counts = ", ".join(f"{count} {what}" for what, count in run.log.totals.items())
+        report(f"precompile: the tool's summary cannot be read; it counts {counts or 'nothing'}")
         return
     worked = [one for one in summary.graphs.values() if one.worked]
     again = sum(one.retries > 0 for one in worked)

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,15 @@ from kitae.errors import KitaeError, PrecompileError
 from kitae.launch.environment import surrounded
 from kitae.precompile.answer import said_of_locks
 from kitae.precompile.caches import check_root, place_of
-from kitae.precompile.drive import Compiling, Report, Tool, compile_collected, find_tool, run_logged
+from kitae.precompile.drive import (
+    Compiling,
+    Report,
+    Tool,
+    ToolRun,
+    compile_collected,
+    find_tool,
+    run_logged,
+)
 from kitae.precompile.entries import Entry, Lock
 from kitae.stages.job import Machines
 from kitae.storage.files import replace_file
@@ -56,13 +64,28 @@ def compile_here(order: Order, folder: Path, report: Report, name: str = "") -> 
     with surrounded(order.backend, order.precision):
         place = place_of(order.kind)
         check_root(place)
+        run = None
         if order.compiles and _open_graphs(order.names, place.entries(), report):
             environment = dict(os.environ)
             tool = Tool(find_tool(environment), environment, report, order.asked)
-            graphs = len(set(order.names))
             log = folder / f"compile{name and '-'}{name}.log"
-            compile_collected(tool, order.command, log, graphs)
-        return _needed_entries(order.names, place.entries())
+            run = compile_collected(tool, order.command, log, len(set(order.names)))
+        found = _needed_entries(order.names, place.entries())
+    return found if run is None else _told_by_log(found, order.names, run, report)
+
+
+def _told_by_log(found: list[Entry], names: Sequence[str], run: ToolRun, report: Report) -> list[Entry]:
+    """Entries, with what the log says of those that failed, where the cache does not say it."""
+    done = {entry.name for entry in found if entry.state == "done"}
+    if run.log.passes and not done.issuperset(names):
+        report(
+            f"precompile: the compiler said PASS {run.log.passes} times; that says nothing of what is missing"
+        )
+    why = {module.name: text for module, text in run.log.failed.items()}
+    return [
+        replace(entry, why=entry.why or why.get(entry.name, "")) if entry.state == "failed" else entry
+        for entry in found
+    ]
 
 
 def _needed_entries(names: Sequence[str], entries: Sequence[Entry]) -> list[Entry]:
