@@ -43,7 +43,7 @@ class Judged:
     """Whether each of them is the likeliest one."""
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def judge(
     network: Network, pieces: Iterable[Piece], check: Callable[[], None] = lambda: None
 ) -> Iterator[Judged]:

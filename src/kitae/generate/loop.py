@@ -54,7 +54,7 @@ class Continuation:
     """None while it goes on."""
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def continue_prompts(
     network: Network,
     prompts: Sequence[Sequence[int]],
