@@ -168,6 +168,15 @@ def test_graphs_of_other_trainings_that_will_be_compiled_too_are_told(chip: Chip
     assert "1 graphs that were collected for other trainings lie in this cache" in capsys.readouterr().out
 
 
+def test_what_an_earlier_trial_asked_for_is_not_needed_any_more(chip: Chip, case: Path):
+    kitae("precompile", "recipe.yaml")
+    log = case / "runs/tiny/precompile/trial/logs/rank-1.log"
+    log.parent.mkdir()
+    log.write_text(f"INFO ||NEURON_CC_WRAPPER||: Using a cached neff at {chip.root}/MODULE_7+f/model.neff")
+    assert kitae("precompile", "recipe.yaml", "--set", "training.micro_batch_size=1") == 0
+    assert len(answered(case)["needed"]) == 5
+
+
 def test_without_the_tool_the_way_out_is_said(chip: Chip, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert kitae("precompile", "recipe.yaml") == 9

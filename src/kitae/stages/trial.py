@@ -45,10 +45,11 @@ def trial_folder(job: Job) -> Path:
 
 
 def write_trial(job: Job) -> Path:
-    """Write the trial's recipe into its folder, which is returned. The text must be prepared."""
+    """Make the trial's folder anew, with its recipe; where it is. The text must be prepared."""
     folder = trial_folder(job)
+    if folder.exists():  # graphs of an earlier trial are not those of this one
+        remove_folder(folder)
     replace_file(folder / "recipe.yaml", dump_resolved(trial_recipe(job)).encode())
-    (folder / MACHINES).unlink(missing_ok=True)
     return folder
 
 
