@@ -42,10 +42,25 @@ def test_a_broken_file_or_one_of_another_format_is_as_none(text: str):
 
 
 def test_constants_are_of_the_nearest_threads_and_only_numbers_scale():
-    assert FOUND.constants("fp32", 4) == {"product.flop": 1e-12, "product.call": 1e-5}
-    assert FOUND.constants("fp32", 2) == {"product.flop": 2e-12, "product.call": 2e-5}
-    assert FOUND.constants("fp32", 1) == {"product.flop": 4e-12, "product.call": 2e-5}
-    assert FOUND.constants("bf16-sr", 4) == FOUND.constants("bf16", 4) == {"product.flop": 5e-13}
+    assert FOUND.constants("fp32", 4, 1) == {"product.flop": 1e-12, "product.call": 1e-5}
+    assert FOUND.constants("fp32", 2, 2) == {"product.flop": 2e-12, "product.call": 2e-5}
+    assert FOUND.constants("fp32", 1, 4) == {"product.flop": 4e-12, "product.call": 2e-5}
+    assert FOUND.constants("bf16-sr", 4, 1) == FOUND.constants("bf16", 4, 1) == {"product.flop": 5e-13}
+
+
+def test_of_as_many_threads_those_of_as_many_processes_count():
+    alone = replace(FOUND.speeds[0], threads=2, constants={"product.flop": 9e-12})
+    both = replace(FOUND, speeds=(alone, *FOUND.speeds[1:]))
+    assert both.constants("fp32", 2, 1) == {"product.flop": 9e-12}
+    assert both.constants("fp32", 2, 2)["product.flop"] == 2e-12
+    assert both.constants("fp32", 1, 3)["product.flop"] == 4e-12
+
+
+def test_what_was_not_measured_in_time_is_taken_from_the_next_precision():
+    only = replace(FOUND, speeds=FOUND.speeds[:2])
+    assert not only.is_whole
+    assert only.constants("autocast", 4, 1) == only.constants("bf16", 4, 1) == FOUND.constants("fp32", 4, 1)
+    assert FOUND.constants("autocast", 4, 1) == {"product.flop": 5e-13}
 
 
 def test_the_peak_is_that_of_the_fastest_product():

@@ -16,6 +16,7 @@ from kitae.calibrate.clock import timed
 from kitae.calibrate.ranks import measure_rank
 from kitae.calibrate.storage import measure_storage
 from kitae.calibrate.sweep import Say, sweeps
+from kitae.errors import StoppedError
 from kitae.launch.local import launch_ranks
 from kitae.launch.order import Launch
 from kitae.parallel.mesh import Mesh
@@ -31,7 +32,7 @@ BEYOND_CACHES, IN_CACHE = 64 << 20, 512 << 10
 
 
 def calibrate(say: Say) -> Calibration:
-    """Measure this machine, in less than a minute. Raises `StorageError`, `StoppedError`."""
+    """Measure this machine, in less than a minute. Raises `StorageError`."""
     begin = time.perf_counter()
     select("cpu")
     say("memory")
@@ -74,7 +75,12 @@ def _together() -> dict[str, Any]:
             timeout_s=120,
             logs=Path(name),
             title="calibration",
+            on_stop="ending; what was measured before stays",
         )
-        launch_ranks(f"{measure_rank.__module__}:{measure_rank.__name__}", {"result": str(result)}, launch)
+        entry = f"{measure_rank.__module__}:{measure_rank.__name__}"
+        try:
+            launch_ranks(entry, {"result": str(result)}, launch)
+        except StoppedError:  # nothing goes on from here
+            raise KeyboardInterrupt from None
         found: dict[str, Any] = json.loads(result.read_text())
         return found

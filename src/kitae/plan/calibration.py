@@ -82,8 +82,8 @@ class Calibration:
         """Whether all that was to be measured with all threads was."""
         return sum(one.processes == 1 for one in self.speeds) == PRECISIONS
 
-    def constants(self, precision: str, threads: int) -> Mapping[str, float]:
-        """Of the nearest number of threads; what more threads share is scaled to it.
+    def constants(self, precision: str, threads: int, processes: int) -> Mapping[str, float]:
+        """Of the nearest number of threads, and processes; what more threads share is scaled to it.
 
         Of bf16 where autocast was not measured in time, and of fp32 where bf16 was not.
         """
@@ -92,7 +92,9 @@ class Calibration:
             found = [one for one in self.speeds if one.precision == kind]
             if found:
                 break
-        nearest = min(found, key=lambda one: abs(log(one.threads / threads)))
+        nearest = min(
+            found, key=lambda one: (abs(log(one.threads / threads)), abs(log(one.processes / processes)))
+        )
         factor = nearest.threads / threads
         return {
             name: value * (factor if name.rpartition(".")[2] in PER_NUMBER else 1)

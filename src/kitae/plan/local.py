@@ -110,7 +110,7 @@ class Local:
 
     def _constants(self, precision: str, threads: int, ranks: int) -> Mapping[str, float]:
         """With those of collectives, as they are elsewhere; more threads than cores wait for each other."""
-        found = self.calibration.constants(precision, threads)
+        found = self.calibration.constants(precision, threads, ranks)
         crowd = max(1.0, ranks * threads / usable_cores())
         link = {
             f"{kind}.{what}": value
