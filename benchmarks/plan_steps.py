@@ -253,6 +253,7 @@ def _run(bench: Bench, recipes: dict[str, dict[str, Any]]) -> None:
             line += f" {planned * 1e3:8.1f} {row[-2]:+7.1%} {row[-1]:+10.1%} {inside:>7}"
         errors.append(row)
         print(line, flush=True)
+    print(bench.kitae("plan", "--accuracy", state=taught), end="")
     for place, what in enumerate(
         ("untaught, median", "untaught, fastest", "taught, median", "taught, fastest")
     ):

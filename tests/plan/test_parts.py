@@ -73,3 +73,10 @@ def test_three_products_of_a_linear_layer():
         "product.weight": 15,
         "product.state": 80,
     }
+
+
+def test_long_fused_attention_has_constants_of_its_own():
+    work = work_for(DECODER, length=1024, global_batch_size=1, micro_batch_size=1, precision="bf16")
+    assert body(work)["long.score"] == 8 * work.heads * 1024 * 1025 / 2
+    assert "causal.score" in body(replace(work, length=512))
+    assert "causal.score" in body(replace(work, precision="fp32"))

@@ -12,7 +12,7 @@ from kitae.model.attention import attend, attention_mask
 from kitae.model.dropout import Draws, keep_of_scores
 from kitae.model.encoder_attention import attend_all
 from kitae.model.kernels import linear_of, weight_gradients
-from kitae.plan.parts import Counts, attention_counts, causal_pairs, product, vocabulary_counts
+from kitae.plan.parts import Counts, attention_counts, causal_kind, causal_pairs, product, vocabulary_counts
 from kitae.train.loss import linear_cross_entropy
 
 Piece = tuple[Counts, Callable[[], object]]
@@ -42,7 +42,8 @@ def causal(rows: int, length: int, heads: int, kv_heads: int, size: int, dtype: 
     mask = attention_mask(None, length, None, dtype, CPU)
     gradient = torch.randn(rows, length, heads, size, dtype=dtype)
     pairs = causal_pairs(length) if mask is not None else length * (length + 1) / 2
-    counts = attention_counts("causal", rows, length, heads, kv_heads, size, pairs)
+    kind = causal_kind(length, mask is not None)
+    counts = attention_counts(kind, rows, length, heads, kv_heads, size, pairs)
     return counts, lambda: backward(attend(q, k, v, mask, None), gradient)
 
 

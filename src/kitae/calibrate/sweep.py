@@ -82,7 +82,7 @@ class Sweep:
             self.products.append(ProductSpeed(self.precision, threads, *shape, flops, timing.spread))
 
 
-BEFORE = ("product.", "causal.", "whole.", "dropped.", "vocabulary.", "embedding.")
+BEFORE = ("product.", "causal.", "long.", "whole.", "dropped.", "vocabulary.", "embedding.")
 """Constants that autocast shares with bf16."""
 
 

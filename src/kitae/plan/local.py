@@ -25,6 +25,7 @@ OVERLOADED = 2.0
 PLACES = {
     "product": "matrices",
     "causal": "attention",
+    "long": "attention",
     "whole": "attention",
     "dropped": "attention",
     "vocabulary": "head",

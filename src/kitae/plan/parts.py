@@ -19,6 +19,8 @@ Counts = dict[str, float]
 
 QUERY_BLOCK = 128
 """Queries that meet their keys at once (`model/attention.py`)."""
+LONG = 768
+"""Positions from which on torch's fused attention of a CPU takes 256 queries at once, and 64 below."""
 AGAIN = {"none": 1.0, "selective": 1.0, "full": 4 / 3}
 """How often a layer is computed, in units of one forward and one backward pass, by recomputation."""
 AGAIN_CHEAP = {"none": 0.0, "selective": 1.0, "full": 0.0}
@@ -82,8 +84,9 @@ def attention(work: Work) -> Counts:
     if isinstance(config, DecoderConfig):
         windows = [_pairs(work, window) for window in config.windows]
         pairs = sum(windows) / len(windows)
+        kind = causal_kind(work.length, work.blocked)
         return attention_counts(
-            "causal", work.rows, work.length, work.heads, work.kv_heads, config.head_dim, pairs
+            kind, work.rows, work.length, work.heads, work.kv_heads, config.head_dim, pairs
         )
     kind = "dropped" if work.attention_dropout else "whole"
     return attention_counts(
@@ -104,6 +107,11 @@ def attention_counts(
         f"{kind}.score": scores,
         f"{kind}.state": rows * length * (heads + kv_heads) * size,
     }
+
+
+def causal_kind(length: int, blocked: bool) -> str:
+    """Which constants a decoder's attention has: the fused call takes queries by more at once when long."""
+    return "long" if not blocked and length >= LONG else "causal"
 
 
 def _pairs(work: Work, window: int | None) -> float:
