@@ -241,15 +241,27 @@ class _Run:
         state.padded_tokens += batch.padded_tokens
         state.real_tokens += batch.real_tokens
         self.untold.append(_Untold(underway, replace(state), rate, batch, begin, waited))
-        self._tell(all_but=int(self.job.backend.lazy))
+        late = self.job.backend.lazy
+        if not (late and self._waited_for()):
+            self._tell(all_but=int(late))
+
+    def _waited_for(self) -> bool:
+        """Whether an evaluation or a save comes now, which waits for all that was begun."""
+        evaluated = self.stretch.phase.heldout is not None and self._evaluation_due()
+        return evaluated or self._save_due()
 
     def _tell(self, all_but: int = 0) -> None:
-        """Wait for updates that were begun, but for the last ones, and record them."""
-        while len(self.untold) > all_but:
-            one = self.untold.popleft()
-            update = one.underway.result()
-            now = time.perf_counter()
-            seconds, self.told = now - max(one.begin, self.told), now
+        """Wait for updates that were begun, but for the last ones, and record them.
+
+        Of several it is only known when all are done: waiting for one may be waiting for the next one, too.
+        """
+        told = [self.untold.popleft() for _ in range(len(self.untold) - all_but)]
+        if not told:
+            return
+        updates = [one.underway.result() for one in told]
+        now = time.perf_counter()
+        seconds, self.told = (now - max(told[0].begin, self.told)) / len(told), now
+        for one, update in zip(told, updates, strict=True):
             self.pace.note(one.state.step, seconds - (self.job.mesh.meter.waited_s - one.waited_s))
             memory = self._peak_memory_bytes()
             self.recorder.update(one.state, update, one.learning_rate, one.batch, seconds, memory)
@@ -295,12 +307,15 @@ class _Run:
         return self.job.recipe.checkpoint.keep_best and _falls_on(self.state.step, every)
 
     def _save_when_due(self) -> None:
-        step = self.state.step
         self.saved = self.job.store.check() or self.saved
-        if step == self.stretch.last or _falls_on(step, self.stretch.lengths.save_every):
+        if self._save_due():
             self.stop.check()
             self._save()
         self.stop.check()
+
+    def _save_due(self) -> bool:
+        step = self.state.step
+        return step == self.stretch.last or _falls_on(step, self.stretch.lengths.save_every)
 
     def _save(self) -> None:
         self._at("saving")

@@ -155,7 +155,8 @@ def _bits(rows: torch.Tensor, pairs: torch.Tensor, box: Box) -> torch.Tensor:
 def _mixed64(numbers: torch.Tensor, key: int | torch.Tensor) -> torch.Tensor:
     """Hash int64 numbers under a key to 32 bits, as int32: splitmix64, of which the upper half is given."""
     mixed = numbers * _signed64(0x9E3779B97F4A7C15) + key
-    mixed ^= _shifted(mixed, 30) & 0x3FFFFFFFF  # shifts of signed numbers copy the sign, which the mask takes away
+    # shifts of signed numbers copy the sign, which the masks take away
+    mixed ^= _shifted(mixed, 30) & 0x3FFFFFFFF
     mixed *= _signed64(0xBF58476D1CE4E5B9)
     mixed ^= _shifted(mixed, 27) & 0x1FFFFFFFFF
     mixed *= _signed64(0x94D049BB133111EB)
