@@ -65,9 +65,13 @@ def test_a_disk_that_does_not_take_it_is_told_of(tmp_path: Path):
 
 
 def test_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("KITAE_STATE", "KITAE_CACHE"):
+    """A cache that is set to where it usually is changes nothing: jobs of a cluster are told of it."""
+    for name in ("KITAE_STATE", "KITAE_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    assert history_path() == tmp_path / "xdg/kitae/history.jsonl"
+    monkeypatch.setenv("KITAE_CACHE", str(tmp_path / ".cache/kitae"))
     assert history_path() == tmp_path / "xdg/kitae/history.jsonl"
     monkeypatch.setenv("KITAE_CACHE", str(tmp_path / "cache"))
     assert history_path() == tmp_path / "cache/state/history.jsonl"

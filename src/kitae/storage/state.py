@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kitae.storage.cache import cache_folder
+
+_USUAL_CACHE = Path(".cache") / "kitae"
+
 
 def state_folder() -> Path:
-    """`$KITAE_STATE`, else `state/` in `$KITAE_CACHE` where that is set, else `~/.local/state/kitae`."""
-    given, cache = os.environ.get("KITAE_STATE"), os.environ.get("KITAE_CACHE")
+    """`$KITAE_STATE`, else `state/` in a cache that is elsewhere than usual, else `~/.local/state/kitae`.
+
+    Jobs of a cluster name the usual cache, too, and share what is learned with everything else.
+    """
+    given = os.environ.get("KITAE_STATE")
     if given:
         return Path(given).absolute()
-    if cache:
-        return Path(cache).absolute() / "state"
+    cache = cache_folder()
+    if cache != Path.home() / _USUAL_CACHE:
+        return cache / "state"
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "kitae"
