@@ -74,3 +74,14 @@ def test_nothing_is_written_before_an_attempt_has_made_updates(case: Path):
 def test_a_plan_without_an_estimate_predicts_nothing():
     assert predictions({}, None) == {}
     assert predictions({"estimate": None}, None) == {}
+
+
+def test_a_training_that_no_plan_was_made_for_is_kept_and_teaches_nothing(case: Path):
+    assert kitae("plan", "recipe.yaml") == 0
+    plan = case / "runs/tiny/plan.json"
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "estimate": None, "experience": []}))
+    assert kitae("train", "recipe.yaml") == 0
+    (entry,) = history.read()
+    assert (entry.family, entry.precision, entry.ranks, entry.counts) == ("decoder", "fp32", 1, {})
+    assert entry.predicted == {}
+    assert entry.actual["step_s"] > 0

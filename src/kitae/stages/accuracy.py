@@ -12,9 +12,11 @@ from typing import Any
 from kitae.errors import KitaeError
 from kitae.plan import history
 from kitae.plan.history import Entry
+from kitae.plan.identity import identity
 from kitae.stages.files import read_json, write_json
 from kitae.stages.job import Job
 from kitae.stages.run_folder import now
+from kitae.stages.topology import world_size
 from kitae.train.metrics import Record, read_records
 
 FILE, SAVES = "accuracy.json", "saves.jsonl"
@@ -62,8 +64,7 @@ def _entries(job: Job, began: float) -> Iterator[Entry]:
     for phase in dict.fromkeys(one.get("phase") for one in records if one["kind"] == "train"):
         own = [one for one in records if one.get("phase") == phase or one["kind"] == "start"]
         steady = [one for one in own if one["kind"] == "train" and not one["first_step"]]
-        fields = learnable.get(phase)
-        if steady and fields is not None:
+        if steady:
             yield Entry(
                 time=now(),
                 run=str(job.run.path),
@@ -73,8 +74,21 @@ def _entries(job: Job, began: float) -> Iterator[Entry]:
                 predicted=predictions(plan, phase),
                 actual={**_measured(own, steady, began), **_saved(job.run.path, job.run.checkpoints, began)},
                 load=_load(),
-                **fields,
+                **learnable.get(phase, _unplanned(job)),
             )
+
+
+def _unplanned(job: Job) -> dict[str, Any]:
+    """Of a training elsewhere than on a CPU of this machine, which nothing is learned from."""
+    recipe = job.recipe
+    return {
+        "machine": identity().key,
+        "family": "decoder" if recipe.objective == "causal-lm" else recipe.objective,
+        "precision": recipe.training.precision,
+        "ranks": world_size(recipe),
+        "threads": 0,
+        "counts": {},
+    }
 
 
 def _of_attempt(records: Sequence[Record], began: float) -> Sequence[Record]:
