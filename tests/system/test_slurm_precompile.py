@@ -24,7 +24,7 @@ LOCAL = ("target.kind=local", "target.nodes=1", "target.backend=cpu")
 JOB_S = 150.0
 
 
-def test_every_node_compiles_and_a_missing_graph_is_told_with_its_node(tmp_path: Path, monkeypatch):
+def test_every_node_compiles_into_its_own_cache(tmp_path: Path, monkeypatch):
     graphs = [
         {"name": name, "phase": phase, "fate": "ok"}
         for name, phase in zip(NAMES, ("update", "evaluate"), strict=True)
