@@ -57,8 +57,3 @@ class KVCache:
         """Make each row `times` rows, one behind the other."""
         self.buffers = [buffer.repeat_interleave(times, 0) for buffer in self.buffers]
         self._length = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all buffers."""
-        return sum(buffer.nbytes for buffer in self.buffers)

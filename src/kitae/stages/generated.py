@@ -31,6 +31,7 @@ class Shown:
         self._first = 0
         self._streams: list[TextStream] = []
         self._pace = Pace()
+        self._weights_bytes = model.network.weights.nbytes
 
     def __enter__(self) -> Shown:
         if self._chat and self._request.chat is None:
@@ -43,7 +44,7 @@ class Shown:
         if kind is None or issubclass(kind, KeyboardInterrupt):
             if kind is not None and self._streams:
                 self._interrupted()
-            self.note(self._pace.line())
+            self.note(self._pace.line(self._weights_bytes))
 
     def begin(self, first: int, prompts: Sequence[Sequence[int]]) -> None:
         """A batch of prompts begins, of which `first` is the number of the first."""
@@ -148,10 +149,11 @@ class Pace:
         if self._since:
             self._later_s += time.perf_counter() - self._since
 
-    def line(self) -> str:
-        """For a person; empty where nothing was generated."""
+    def line(self, weights_bytes: int) -> str:
+        """For a person, with what the weights take here; empty where nothing was generated."""
         if not self._tokens:
             return ""
         first = sum(self._first_s) / len(self._first_s)
         speed = f", then {self._later / self._later_s:,.1f} tokens/s" if self._later else ""
-        return f"{self._tokens:,} tokens; the first after {first:.2f} s{speed}"
+        weights = f"weights of {weights_bytes / 1e6:,.1f} MB"
+        return f"{self._tokens:,} tokens; the first after {first:.2f} s{speed}; {weights}"
