@@ -95,40 +95,56 @@ def dry_run(build: Build) -> str:
 
     Raises `ClusterError` with what it refuses.
     """
-    public, private, how = _subnets_to_try(build)
+    trial = _subnets_to_try(build)
+    config = config_of(
+        build.file, Site(trial.public, trial.private, "", tuple(build.file.network.security_groups))
+    )
     # Neither bucket nor groups of an own network are there before `up`.
-    given = tuple(build.file.network.security_groups)
-    site = Site(public, private, "", groups=given)
+    del config["CustomS3Bucket"]
+    for part in (config["HeadNode"], *config["Scheduling"]["SlurmQueues"]):
+        del part["CustomActions"]
+        part["Iam"]["S3Access"] = [one for one in part["Iam"]["S3Access"] if one["BucketName"]]
     with TemporaryDirectory() as folder:
         path = Path(folder, "cluster.pcluster.yaml")
-        config = config_of(build.file, site)
-        del config["CustomS3Bucket"]
-        for part in (config["HeadNode"], *config["Scheduling"]["SlurmQueues"]):
-            del part["CustomActions"]
-            part["Iam"]["S3Access"] = [one for one in part["Iam"]["S3Access"] if one["BucketName"]]
         path.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
-        build.clusters.create(build.file.name, path, build.suppress, dry_run=True)
-    return how
+        build.clusters.create(build.file.name, path, (*build.suppress, *trial.suppress), dry_run=True)
+    return trial.how
 
 
-def _subnets_to_try(build: Build) -> tuple[str, str, str]:
+@dataclass(frozen=True)
+class _Trial:
+    """Subnets for a dry run."""
+
+    public: str
+    private: str
+    how: str
+    suppress: tuple[str, ...] = ()
+
+
+def _subnets_to_try(build: Build) -> _Trial:
     network = build.file.network
     if network.public_subnet is not None and network.private_subnet is not None:
-        return network.public_subnet, network.private_subnet, "with the subnets of the file"
-    zone = zone_name(build.account, build.file.zone)
-    found = build.account.pages(
-        "ec2",
-        "describe_subnets",
-        "Subnets",
-        Filters=[{"Name": "availability-zone", "Values": [zone or build.file.zone]}],
-    )
+        return _Trial(network.public_subnet, network.private_subnet, "with the subnets of the file")
+    zone = zone_name(build.account, build.file.zone) or build.file.zone
+    here = [{"Name": "availability-zone", "Values": [zone]}]
+    found = build.account.pages("ec2", "describe_subnets", "Subnets", Filters=here)
     if not found:
         raise ClusterError(
             f"ParallelCluster's dry run needs a subnet, and there is none in {build.file.zone} yet; "
             "kitae cluster check and quota do without"
         )
-    subnet = str(found[0]["SubnetId"])
-    return subnet, subnet, f"with {subnet} in the place of the subnets that are not made yet"
+    quiet = next((one for one in found if not one["MapPublicIpOnLaunch"]), None)
+    private = quiet or found[0]
+    public = next((one for one in found if one["VpcId"] == private["VpcId"] and one is not quiet), private)
+    # The subnet that is made gives no public addresses; one that stands in its place may.
+    suppress = () if quiet is not None else ("MultiNetworkInterfacesInstancesValidator",)
+    ids = " and ".join(dict.fromkeys((str(public["SubnetId"]), str(private["SubnetId"]))))
+    return _Trial(
+        str(public["SubnetId"]),
+        str(private["SubnetId"]),
+        f"with {ids} in the place of subnets not made yet",
+        suppress,
+    )
 
 
 def up(build: Build) -> Cluster:
