@@ -80,7 +80,7 @@ def test_a_library_that_cannot_be_imported_is_one_line(installed, monkeypatch):
 
     xla._library.cache_clear()
     monkeypatch.setattr(xla, "import_module", broken)
-    with pytest.raises(RecipeError, match="importing torch-xla fails: undefined symbol: _ZN5torch$"):
+    with pytest.raises(RecipeError, match=r"importing torch-xla fails: undefined symbol: _ZN5torch$"):
         select("xla")
 
 
