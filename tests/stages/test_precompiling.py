@@ -260,6 +260,27 @@ def test_a_training_around_which_somebody_put_the_tool_is_refused(case: Path, ca
     assert not (case / "runs/tiny/checkpoints").exists()
 
 
+def test_torchneurons_cache_is_warmed_by_a_trial_run(case: Path, tmp_path: Path, capsys, monkeypatch):
+    """Its compiler tells no keys: files are counted, before and after."""
+    cache = tmp_path / "neff"
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(cache))
+    monkeypatch.setattr(precompiling, "stack_here", lambda backend: "torchneuron")
+    script = tmp_path / "trial"
+    script.write_text(f"#!/bin/sh\nmkdir -p {cache}/ab/cd\necho x > {cache}/ab/cd/abcd1.neff\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(compile_ways, "TRIAL", (str(script),))
+    assert kitae("precompile", "recipe.yaml") == 0
+    output = capsys.readouterr().out
+    assert "precompile: 1 artefacts are new" in output
+    assert "precompile: complete: 1 graphs are compiled" in output
+    assert kitae("precompile", "recipe.yaml") == 0
+    assert "precompile: skipped" in capsys.readouterr().out
+    assert kitae("train", "recipe.yaml") == 0  # does not ask for it by itself
+    assert "precompile" not in capsys.readouterr().out
+    assert kitae("precompile", "--of", "runs/tiny") == 9
+    assert "TorchNeuron tells of no graph by a key" in capsys.readouterr().err
+
+
 # ---- the trial run
 
 

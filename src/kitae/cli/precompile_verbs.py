@@ -34,10 +34,6 @@ InstanceOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Of --trace-only: whose devices an automatic number of copies takes."),
 ]
-_NOTHING = {
-    "torchneuron": "TorchNeuron compiles an operation when it is first called, and keeps it for the next "
-    "training (TORCH_NEURONX_NEFF_CACHE_DIR); kitae cache list shows what it has",
-}
 _PLAIN = "operations run as they are called; nothing has to be compiled ahead"
 
 
@@ -105,8 +101,7 @@ def _here(recipe: Path, changes: list[str], asked: Compiling) -> None:
     log = Log()
     job = open_job(recipe, changes, report=log)
     if way_of(job) is None:
-        stack = stack_here(job.backend)
-        print(f"precompile: {stack}: {_NOTHING.get(stack, _PLAIN)}")
+        print(f"precompile: {stack_here(job.backend)}: {_PLAIN}")
         return
     log.attach(job.run.log)
     run_stages(replace(job, compiling=asked), "precompile")

@@ -152,7 +152,16 @@ def _used_neuron(run: Path) -> list[Needed]:
 
 
 def _compile_xla(job: Job) -> tuple[list[Needed], Entries]:
+    folder = _try_out(job)
+    needed = _named(graph_files(folder))
+    return needed, _look_xla(job, needed)
+
+
+def _try_out(job: Job) -> Path:
+    """Let a trial run compile what it meets; its folder."""
     folder = write_trial(job)
+    if job.machines is not None:
+        replace_file(folder / MACHINES, json.dumps(asdict(job.machines)).encode())
     log = folder.parent / "trial.log"
     job.report(f"precompile: a trial run compiles what it meets; its log is {log}")
     code = run_logged([*TRIAL, str(folder)], log)
@@ -160,8 +169,7 @@ def _compile_xla(job: Job) -> tuple[list[Needed], Entries]:
         raise PrecompileError(
             f"the trial run failed (exit code {code}): {last_error(log)}; all of it is in {log}"
         )
-    needed = _named(graph_files(folder))
-    return needed, _look_xla(job, needed)
+    return folder
 
 
 def _look_xla(job: Job, needed: Sequence[Needed]) -> Entries:
@@ -184,9 +192,42 @@ def _with_names(graphs: Sequence[Graph]) -> Iterator[tuple[Graph, str]]:
         yield one, one.artefact or known.get(one.key, one.key)
 
 
+# ---- TorchNeuron
+
+
+def _compile_torchneuron(job: Job) -> tuple[list[Needed], Entries]:
+    """Its compiler tells no keys: all that its cache has after a trial run is taken for needed."""
+    before = {entry.name for entry in _torchneuron_entries(job)}
+    _try_out(job)
+    entries = _torchneuron_entries(job)
+    needed = [Needed("", entry.name) for entry in entries if entry.state == "done"]
+    new = len({one.name for one in needed} - before)
+    job.report(f"precompile: {new} artefacts are new; which of the others this training needs, nobody tells")
+    return needed, {HERE: entries}
+
+
+def _look_torchneuron(job: Job, needed: Sequence[Needed]) -> Entries:
+    return {HERE: _torchneuron_entries(job)}
+
+
+def _torchneuron_entries(job: Job) -> list[Entry]:
+    with surrounded(job.backend, job.recipe.training.precision):
+        return place_of("torchneuron").entries()
+
+
+def _used_torchneuron(run: Path) -> list[Needed]:
+    raise PrecompileError(
+        f"{run}: TorchNeuron tells of no graph by a key; kitae cache list shows what its cache has"
+    )
+
+
 WAYS: Mapping[str, Way] = {
     "trn1-xla": Way("neuron", _compile_neuron, _look_neuron, _used_neuron, always=True),
     # On a CPU what was compiled cannot be loaded again: it shows that all is there, and saves no time.
     "xla-cpu": Way("xla", _compile_xla, _look_xla, _used_xla, always=False),
+    # Operations are compiled when they are first called, in the training itself where nobody asked before.
+    "torchneuron": Way(
+        "torchneuron", _compile_torchneuron, _look_torchneuron, _used_torchneuron, always=False
+    ),
 }
 """By the stacks of `backend.stack`; what is not here compiles nothing ahead."""
