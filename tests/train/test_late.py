@@ -182,6 +182,22 @@ def test_numbers_of_an_update(kind):
     assert inputs["numbers"].tolist() == [0.25, 0.5, 0.25, 0.75, 0.75, 0.4375]
 
 
+@pytest.mark.parametrize("objective", ["causal-lm", "classification"])
+def test_where_graphs_are_only_collected_no_value_counts(objective, tmp_path):
+    """Those that come back are made up: with NEURON_EXTRACT_GRAPHS_ONLY=1 the compiler only looks on."""
+
+    class Collecting(LazyCpu):
+        pretends = True
+
+    sections = {"training": TRAINING, **OFTEN}
+    text = objective == "causal-lm"
+    made = job(tmp_path, **sections) if text else encoder_job(tmp_path, objective, **sections)
+    with torch.no_grad():
+        next(made.model.parameters()).fill_(math.nan)
+    train(replace(made, backend=Collecting()))
+    assert {line[2] for line in numbers(tmp_path)} == {0.0}
+
+
 def test_rounding_by_the_device_needs_its_switch(tmp_path, monkeypatch):
     class Rounding(LazyCpu):
         rounds_by_chance = True

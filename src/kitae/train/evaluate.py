@@ -97,7 +97,9 @@ def evaluate(
     def fetch() -> None:
         rows, batch, scores = underway.popleft()
         values = scores.cpu().double().numpy()
-        if not (np.isfinite(values).all() or backend.pretends):
+        if backend.pretends:
+            values = np.zeros_like(values)  # nothing was computed
+        if not np.isfinite(values).all():
             bad[:] = bad or [batch]
         found.append((rows, values))
 
