@@ -130,8 +130,9 @@ TEACHERS = {
     "masked": masked(64, 16, 16, hidden_size=256, num_layers=3, num_heads=4, intermediate_size=1024),
     "classes": classes(128, 16, 8, hidden_size=256, num_layers=3, num_heads=4, intermediate_size=1024),
     "decoder, tp 2": decoder(128, 8, 8, parallel="tp", **BASE, vocab_size=6000),
+    "decoder, dp 2": decoder(256, 4, 2, parallel="dp", **BASE, vocab_size=6000),
 }
-"""One of each family, precision and number of processes."""
+"""One of each family, precision and number of processes, copies and cut ones apart."""
 
 
 class Bench:

@@ -90,6 +90,7 @@ def test_trainings_of_the_same_family_are_learned_from():
         {"family": "masked-lm"},
         {"precision": "bf16"},
         {"ranks": 2},
+        {"cut": 2},
         {"machine": "another"},
         {"steps": 2},
         {"load": 9.0},

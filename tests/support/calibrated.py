@@ -40,6 +40,7 @@ ENTRY = Entry(
     family="decoder",
     precision="fp32",
     ranks=1,
+    cut=1,
     threads=4,
     steps=20,
     counts={"product.flop": 1e12, "product.call": 1e4},

@@ -21,6 +21,7 @@ from kitae.plan.local import counts_of
 from kitae.plan.machine import here
 from kitae.plan.parts import body, optimizer, update_counts
 from kitae.plan.work import Work
+from kitae.recipe.parallel import ParallelConfig
 
 PRODUCTS = (
     *((128, 64, 192), (128, 256, 1408), (512, 64, 352), (512, 256, 768), (512, 704, 256), (1024, 256, 256)),
@@ -60,7 +61,7 @@ ENCODERS = (
 """Hidden, intermediate, layers, heads, rows, length, dropout."""
 OPTIMIZED = ((64, 176, 6, 64), (256, 704, 3, 8192), (384, 1408, 3, 8192))
 """Hidden, intermediate, layers, vocabulary."""
-COPIES = ((64, 176, 2, 2, 2, 1, 16, 512), (256, 704, 2, 4, 4, 1, 16, 4096), (384, 1024, 2, 6, 6, 1, 16, 8192))
+COPIES = ((64, 176, 2, 2, 2, 1, 16, 512), (256, 704, 2, 4, 4, 1, 16, 4096), (384, 1024, 4, 6, 6, 1, 16, 8192))
 CUT = ((64, 176, 4, 2, 2, 1, 16, 512), (256, 704, 2, 4, 4, 2, 64, 512), (512, 1024, 2, 8, 8, 4, 128, 512))
 """Two copies of a decoder, and one that is cut in two: as `DECODERS`, and rows of the vocabulary."""
 SMALL = 64
@@ -177,7 +178,7 @@ def _work(
         sequence_parallel=False,
         zero1=False,
         wire_bytes=4,
-        bucket_bytes=1 << 20,
+        bucket_bytes=ParallelConfig().bucket_bytes,
         backend="cpu",
     )
 

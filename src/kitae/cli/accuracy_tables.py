@@ -12,7 +12,7 @@ from kitae.cli.plan_tables import console, table
 from kitae.errors import RecipeError
 from kitae.plan import history
 from kitae.plan.calibration import load
-from kitae.plan.history import Entry
+from kitae.plan.history import Entry, Key
 from kitae.plan.local import Local
 from kitae.plan.phases import span
 from kitae.plan.record import Family, Held, families, held, is_inside
@@ -65,7 +65,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     return (
         entry.time[:16].replace("T", " "),
         name if entry.attempt == 1 else f"{name} ({entry.attempt})",
-        _of(entry.family, entry.precision, entry.ranks),
+        _of(entry.key),
         *_held(step, span),
         _INSIDE[is_inside(entry)],
         *_held(memory, lambda size: readable(round(size))),
@@ -84,7 +84,7 @@ def _held(one: Held, show: Callable[[float], str]) -> tuple[str, str, str]:
 def _summary(family: Family) -> tuple[str, ...]:
     key, learned = family.key, family.learned
     return (
-        _of(key.family, key.precision, key.ranks),
+        _of(key),
         str(family.trainings),
         "" if family.mean_error is None else f"{family.mean_error:.1%}",
         f"{family.inside} of {family.foreseen}",
@@ -93,5 +93,6 @@ def _summary(family: Family) -> tuple[str, ...]:
     )
 
 
-def _of(family: str, precision: str, ranks: int) -> str:
-    return f"{family}, {precision}, {ranks}"
+def _of(key: Key) -> str:
+    cut = f", cut over {key.cut}" if key.cut > 1 else ""
+    return f"{key.family}, {key.precision}, {key.ranks}{cut}"

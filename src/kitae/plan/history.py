@@ -30,6 +30,8 @@ class Key:
     """decoder, masked-lm or classification."""
     precision: str
     ranks: int
+    cut: int
+    """Ranks that share one copy of the model."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Entry:
     family: str
     precision: str
     ranks: int
+    cut: int
     threads: int
     """Of a process."""
     steps: int
@@ -60,7 +63,7 @@ class Entry:
     @property
     def key(self) -> Key:
         """Whom it is experience for."""
-        return Key(self.machine, self.family, self.precision, self.ranks)
+        return Key(self.machine, self.family, self.precision, self.ranks, self.cut)
 
 
 def history_path() -> Path:

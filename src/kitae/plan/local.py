@@ -83,6 +83,7 @@ class Local:
             f"interval is a factor of {1 + learned.spread:.3g} either way"
         )
         where = f"{key.family}, {key.precision}, {key.ranks} process{'es' * (key.ranks > 1)}"
+        where += f", a copy cut over {key.cut}" if key.cut > 1 else ""
         if learned.runs:
             yield f"times {learned.factor:.3g}, learned from {learned.runs} trainings here ({where})"
         else:
@@ -126,7 +127,7 @@ class Local:
 
 def key_of(work: Work, machine: str) -> Key:
     """Whose experience counts for a work on a machine, which is named by its `Identity.key`."""
-    return Key(machine, family_of(work), work.precision, work.world)
+    return Key(machine, family_of(work), work.precision, work.world, work.tensor_parallel)
 
 
 def family_of(work: Work) -> str:

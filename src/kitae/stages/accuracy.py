@@ -86,6 +86,7 @@ def _unplanned(job: Job) -> dict[str, Any]:
         "family": "decoder" if recipe.objective == "causal-lm" else recipe.objective,
         "precision": recipe.training.precision,
         "ranks": world_size(recipe),
+        "cut": recipe.parallel.tensor_parallel_size,
         "threads": 0,
         "counts": {},
     }
