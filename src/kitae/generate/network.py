@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from kitae.generate.cache import KVCache
-from kitae.generate.matrices import Matrix
+from kitae.generate.matrices import Matrix, SmallProducts
 from kitae.generate.weights import Weights
 from kitae.model.config import DecoderConfig
 from kitae.model.layouts import decoder_layouts
@@ -26,24 +25,6 @@ from kitae.parallel.region import UNCUT, Region, vocabulary_of
 Tensor = torch.Tensor
 FEW_QUERIES = 128
 """Up to how many queries of a row the products of attention are small."""
-
-
-class SmallProducts:
-    """While entered, fp32 products on a CPU are not by oneDNN, which prepares a kernel for each of them.
-
-    The CPU backend routes them there for the sake of large ones. The attention of one new token, with 9 heads
-    on 3 and 96 keys, takes 68 us so and 10 us without, that of 64 tokens 451 and 126 (one core of an AMD
-    EPYC, torch 2.13); to enter and leave takes 0.5 us.
-    """
-
-    _settings: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-
-    def __enter__(self) -> None:
-        self._before = self._settings.fp32_precision
-        self._settings.fp32_precision = "ieee"
-
-    def __exit__(self, *error: object) -> None:
-        self._settings.fp32_precision = self._before
 
 
 @dataclass(frozen=True)
