@@ -53,6 +53,12 @@ class StandIn:
         self._keep(state)
         return self
 
+    def know(self, name: str) -> None:
+        """A cluster that stands already."""
+        state = self._state()
+        state["clusters"][name] = {"status": "CREATE_COMPLETE", "polls": 0, "events": []}
+        self._keep(state)
+
     def run(self, words: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:
         """Answer as `kitae.cluster.pcluster.Engine.run` does."""
         from kitae.cluster.pcluster import Answer
@@ -133,11 +139,15 @@ def _make(name: str, config: dict[str, Any], options: dict[str, str]) -> None:
     image = ec2.describe_images()["Images"][0]["ImageId"]
     head = config["HeadNode"]
     static = [
-        (resource["InstanceType"], queue["Networking"]["SubnetIds"][0], resource["MinCount"])
+        (resource["InstanceType"], queue["Networking"]["SubnetIds"][0], resource["MinCount"], queue["Name"])
         for queue in config["Scheduling"]["SlurmQueues"]
         for resource in queue["ComputeResources"]
     ]
-    for kind, subnet, count in [(head["InstanceType"], head["Networking"]["SubnetId"], 1), *static]:
+    for kind, subnet, count, queue in [
+        (head["InstanceType"], head["Networking"]["SubnetId"], 1, ""),
+        *static,
+    ]:
+        own = [{"Key": "parallelcluster:queue-name", "Value": queue}] if queue else []
         if count:
             ec2.run_instances(
                 ImageId=image,
@@ -145,7 +155,7 @@ def _make(name: str, config: dict[str, Any], options: dict[str, str]) -> None:
                 SubnetId=subnet,
                 MinCount=count,
                 MaxCount=count,
-                TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+                TagSpecifications=[{"ResourceType": "instance", "Tags": [*tags, *own]}],
             )
     for storage in config.get("SharedStorage", ()):
         _client("fsx", options).create_file_system(

@@ -125,9 +125,9 @@ ROWS = (
     ),
     Row(
         "Roles",
-        _of(
-            "iam",
-            "CreateRole DeleteRole TagRole UntagRole PutRolePolicy DeleteRolePolicy GetRole GetRolePolicy",
+        (
+            *_of("iam", "CreateRole DeleteRole TagRole UntagRole PutRolePolicy DeleteRolePolicy GetRole"),
+            *_of("iam", "GetRolePolicy ListRolePolicies ListAttachedRolePolicies"),
         ),
         _ROLES,
     ),

@@ -112,9 +112,9 @@ class LimitsConfig(Section):
     idle_stop: Span | None = "10 minutes"
     """Nodes without a job are given back after this; null: when the fleet stops."""
     boot_failures: Positive = 5
-    """So many nodes that fail to start stop the fleet."""
+    """While `up` waits for nodes that are always on: so many that start and go away again stop the fleet."""
     capacity_wait: Span = "20 minutes"
-    """So long nodes of a job may wait for the others, on your money; then they are given back."""
+    """While `up` waits for them: so long those that came may wait for the others, on your money."""
 
 
 class ClusterFile(Section):

@@ -20,6 +20,7 @@ from kitae.cluster.bucket import make_bucket, publish
 from kitae.cluster.checking import money_lines, write_config
 from kitae.cluster.config import Site, config_of
 from kitae.cluster.engine_calls import Cluster, Clusters, Runs, first_failure
+from kitae.cluster.fleet import await_fleet
 from kitae.cluster.moments import end_of, shown
 from kitae.cluster.money import dollars, tariff
 from kitae.cluster.names import Names
@@ -156,7 +157,9 @@ def up(build: Build) -> Cluster:
     if found is None:
         build.say(f"{build.file.name}: ParallelCluster begins; it takes about 10 to 25 minutes")
         build.clusters.create(build.file.name, path, build.suppress)
-    return follow(build)
+    made = follow(build)
+    await_fleet(build.account, build.clusters, build.file, build.say, time.monotonic)
+    return made
 
 
 def set_switch(build: Build) -> None:
