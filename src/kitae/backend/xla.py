@@ -23,6 +23,7 @@ from kitae.backend.base import Backend, Ended, Tensors, measured_peak
 from kitae.backend.cpu import peak_resident_bytes
 from kitae.errors import RecipeError
 from kitae.storage.cache import cache_folder
+from kitae.storage.disk import storage_errors
 
 NEEDS = "it needs torch 2.9.1 and torch-xla 2.9.0, in an environment of their own"
 DEVICES = Path("/dev")
@@ -107,7 +108,7 @@ class XlaBackend(Backend):
     def memory_bytes(self) -> int:
         """Most bytes of the device, as its runtime says; of this process, where it does not say (a CPU)."""
         with suppress(RuntimeError):
-            told = self._lib.model.get_memory_info()
+            told = self._lib.model.get_memory_info(self.device)
             return int(told.get("peak_bytes_used") or told["bytes_used"])
         return peak_resident_bytes()
 
@@ -167,6 +168,8 @@ class _Artefacts:
 
     def __init__(self, library: _Library) -> None:
         self._folder = cache_folder() / "compiled" / f"xla-cpu-{version('torch-xla')}"
+        with storage_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
         library.runtime.initialize_cache(str(self._folder), readonly=False)
         self._seen = self._names()
 
@@ -174,13 +177,14 @@ class _Artefacts:
         """Name of the program that was made for the graph `key` since the last call; None where not known."""
         before, self._seen = self._seen, self._names()
         found = sorted(self._seen - before)
-        if key is None:
-            return None
+        noted = self._noted().get(key or "")
+        if key is None or noted in self._seen:
+            return noted  # what is new may be of another process
         if len(found) == 1:
             with suppress(OSError), self._notes.open("a", encoding="utf-8") as notes:
                 notes.write(f"{key} {found[0]}\n")
             return found[0]
-        return self._noted().get(key)
+        return None
 
     @property
     def _notes(self) -> Path:
