@@ -117,6 +117,11 @@ def test_an_unknown_item_and_a_broken_file_are_told():
     with pytest.raises(RecipeError, match=r"no item with a price is called 'trn1\.32xlarg'; did you mean"):
         list(refresh(asked, "us-west-2", ("trn1.32xlarg",), TODAY))
     list(refresh(asked, "us-west-2", ("nat",), TODAY))
+    good = prices_file().read_text()
+    for usd in ("NaN", "-5", "0"):
+        prices_file().write_text(good.replace('"usd": "0.05"', f'"usd": "{usd}"'))
+        with pytest.raises(StorageError, match=f"{usd} US dollars"):
+            refreshed_prices()
     prices_file().write_text('{"format": 9}')
     with pytest.raises(StorageError, match=r"prices.json: these are no prices of kitae catalog refresh"):
         catalog.price_of("nat")

@@ -28,6 +28,23 @@ def test_the_bill_of_four_nodes_by_hand():
     assert found.total == Decimal("671.98")
 
 
+def test_a_line_can_be_computed_again_from_what_it_says():
+    hours = {"compile": 600 / 3600, "train": 443.669258, "checkpoint": 0.0535}
+    train, checkpoint = bill("trn1.32xlarge", 64, hours).lines[1:]
+    assert train.how == "64 x 443.6693 h x $21.50 a hour"
+    assert train.usd == Decimal("610488.96")  # 64 x 443.6693 x 21.50 = 610,488.9568
+    assert checkpoint.usd == Decimal("73.62")  # 64 x 0.0535 x 21.50 = 73.616
+    fsx, nat = bill("trn1.32xlarge", 64, hours, Rent(fsx_gb=1200, nat=True)).lines[3:]
+    assert fsx.how == "1200 GB x 443.8895 h / 730 x $0.140 a GB-month"
+    assert fsx.usd == Decimal("102.16")  # 1200 x 443.8895 / 730 x 0.14 = 102.1554
+    assert nat.usd == Decimal("19.98")  # 443.8895 x 0.045 = 19.9750
+
+
+def test_no_price_is_too_large_to_be_summed():
+    dear = Rent(prices={"trn1.32xlarge": Decimal(10**9)})
+    assert bill("trn1.32xlarge", 65_536, {"train": 1e15}, dear).total == Decimal("6.5536e28")
+
+
 def test_the_wait_of_three_nodes_for_a_fourth():
     """T55: 3 x 20 / 60 x price."""
     assert bill("trn1.32xlarge", 3, {"wait": 20 / 60}).total == Decimal("21.50")

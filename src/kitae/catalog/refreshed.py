@@ -59,14 +59,17 @@ def _read(path: Path, changed: int) -> Mapping[str, Price]:
         return MappingProxyType({entry["item"]: _price(entry) for entry in entries["prices"]})
     except (OSError, ValueError, KeyError, TypeError, InvalidOperation) as error:
         raise StorageError(
-            f"{path}: these are no prices of kitae catalog refresh ({error}); delete it, or refresh again"
+            f"{path}: these are no prices of kitae catalog refresh ({error}); delete it, and refresh again"
         ) from None
 
 
 def _price(entry: Mapping[str, Any]) -> Price:
+    usd = Decimal(entry["usd"])
+    if not usd.is_finite() or usd <= 0:
+        raise ValueError(f"{usd} US dollars")
     return Price(
         item=entry["item"],
-        usd=Decimal(entry["usd"]),
+        usd=usd,
         unit=entry["unit"],
         region=entry["region"],
         date=datetime.date.fromisoformat(entry["date"]),

@@ -1,19 +1,22 @@
 """What a training costs: hours times prices, in decimals, to the cent.
 
-A month has 730 hours, as AWS counts.
+Hours are rounded to a ten-thousandth (0.36 s; AWS counts seconds), and shown like that: each line can be
+computed again from what it says. A month has 730 hours, as AWS counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 from kitae.catalog import price_of
 from kitae.errors import RecipeError
 
 HOURS_A_MONTH = Decimal(730)
 CENT = Decimal("0.01")
+HOUR_STEP = Decimal("0.0001")
+_DIGITS = Context(prec=60)
 MOST_NODES = {"create": 0, "prepare": 1, "teardown": 0}
 """Of phases that not all nodes are rented for."""
 
@@ -73,25 +76,25 @@ def bill(instance: str, nodes: int, hours: Mapping[str, float], rent: Rent | Non
     """What `nodes` of an instance cost for the hours of each phase, such as compile, train and idle."""
     rent = rent or Rent()
     price = price_in(instance, rent)
+    lengths = {phase: _rounded(Decimal(str(length)), HOUR_STEP) for phase, length in hours.items()}
     rented = {phase: min(nodes, MOST_NODES.get(phase, nodes)) for phase in hours}
     lines = [
         _line(
             f"{instance}, {phase}",
             price,
             "hour",
-            rented[phase] * Decimal(str(length)),
-            f"{rented[phase]} x {length:.2f} h",
+            rented[phase] * length,
+            f"{rented[phase]} x {length:.4f} h",
         )
-        for phase, length in hours.items()
+        for phase, length in lengths.items()
         if rented[phase]
     ]
-    total = Decimal(str(sum(hours.values())))
-    return Bill((*lines, *_beside(rent, total)))
+    return Bill((*lines, *_beside(rent, sum(lengths.values(), Decimal(0)))))
 
 
 def _beside(rent: Rent, hours: Decimal) -> list[Line]:
     months = hours / HOURS_A_MONTH
-    time = f"{hours:.2f} h"
+    time = f"{hours:.4f} h"
     stored = f"GB x {time} / 730"
     items = [
         (rent.head, "hour", hours, time),
@@ -132,12 +135,16 @@ def _line(item: str, price: Decimal | None, unit: str, amount: Decimal, how: str
 
 def cents(usd: Decimal) -> Decimal:
     """Rounded to the cent."""
-    return usd.quantize(CENT, ROUND_HALF_UP)
+    return _rounded(usd, CENT)
 
 
 def per_million_tokens(usd: Decimal, tokens: int) -> Decimal:
     """US dollars for a million tokens, to a hundredth of a cent."""
-    return (usd * 1_000_000 / tokens).quantize(Decimal("0.0001"), ROUND_HALF_UP)
+    return _rounded(usd * 1_000_000 / tokens, Decimal("0.0001"))
+
+
+def _rounded(number: Decimal, step: Decimal) -> Decimal:
+    return number.quantize(step, ROUND_HALF_UP, _DIGITS)
 
 
 def refuse_above(total: Decimal | None, limit: Decimal | None) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -357,8 +356,3 @@ def trainable(name: str) -> Instance:
             f"--instance {name}: it has no accelerator; kitae catalog list shows those that have"
         )
     return found
-
-
-def with_price(rent: Rent, item: str, usd: Decimal) -> Rent:
-    """The same with one price given."""
-    return replace(rent, prices={**rent.prices, item: usd})

@@ -8,14 +8,12 @@ from pathlib import Path
 
 from kitae.catalog import Instance
 from kitae.errors import RecipeError
+from kitae.plan import MOST_NODES
 from kitae.plan.machine import rented
 from kitae.plan.money import Rent, price_in
 from kitae.plan.scaling import Frame, Point, curve, nodes_between
 from kitae.recipe.load import load_recipe
 from kitae.stages.estimating import PlanJob, open_plan, recipe_file, shape_of, stretches, unsaid
-
-MOST_NODES = 1 << 16
-"""Up to where a range may go."""
 
 
 @dataclass(frozen=True)
