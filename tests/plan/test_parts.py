@@ -80,3 +80,11 @@ def test_long_fused_attention_has_constants_of_its_own():
     assert body(work)["long.score"] == 8 * work.heads * 1024 * 1025 / 2
     assert "causal.score" in body(replace(work, length=512))
     assert "causal.score" in body(replace(work, precision="fp32"))
+
+
+def test_a_mask_of_documents_costs_where_rows_are_long():
+    work = work_for(DECODER, length=1024, global_batch_size=1, micro_batch_size=1, precision="bf16")
+    masked = replace(work, document_mask=True)
+    assert body(masked)["long.score"] == 8 * work.heads * 1024**2
+    short, plain = (body(replace(one, length=256))["causal.score"] for one in (masked, work))
+    assert short == plain

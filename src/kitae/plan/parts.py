@@ -117,8 +117,9 @@ def causal_kind(length: int, blocked: bool) -> str:
 def _pairs(work: Work, window: int | None) -> float:
     """Pairs of a query and a key that are computed in a row and head: in blocks, or dense below a mask."""
     length = work.length
-    if not work.blocked:
-        return length**2 if work.document_mask else length * (length + 1) / 2
+    if not work.blocked:  # short rows take as long with a mask of documents as without
+        dense = work.document_mask and length >= LONG
+        return length**2 if dense else length * (length + 1) / 2
     return causal_pairs(length, window)
 
 
