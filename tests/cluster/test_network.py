@@ -7,7 +7,7 @@ from cluster_case import loaded
 
 from kitae.cluster.aws import Account
 from kitae.cluster.network import halves, network_template
-from kitae.cluster.stacks import delete_stack, find_stack, make_stack
+from kitae.cluster.stacks import Stack, delete_stack, find_stack, make_stack
 
 NAME = "kitae-llama-network"
 
@@ -129,3 +129,19 @@ def test_everything_carries_the_clusters_tag(tmp_path):
     for tags in tagged.values():
         assert {"Key": "kitae:cluster", "Value": "llama"} in tags
         assert {"Key": "team", "Value": "x"} in tags
+
+
+def test_what_is_being_deleted_is_waited_for_and_made_anew(account, made, moto, tmp_path, monkeypatch):
+    states = iter(["DELETE_IN_PROGRESS"])
+    real = find_stack
+
+    def first_going(where, name):
+        state = next(states, None)
+        return Stack(name, state, {}) if state is not None else real(where, name)
+
+    monkeypatch.setattr("kitae.cluster.stacks.find_stack", first_going)
+    said: list[str] = []
+    template = network_template(loaded(tmp_path).file)
+    again = make_stack(account, NAME, template, {}, said.append, {"Zone": "us-west-2d"})
+    assert said[0].endswith("(DELETE_IN_PROGRESS) goes first")
+    assert again.outputs["Vpc"] != made.outputs["Vpc"]

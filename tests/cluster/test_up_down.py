@@ -11,7 +11,8 @@ from pcluster_standin import StandIn
 
 from kitae.cli.main import main
 from kitae.cluster.aws import Account
-from kitae.cluster.leftovers import scan
+from kitae.cluster.kinds import Thing
+from kitae.cluster.leftovers import belongs, scan
 from kitae.cluster.stacks import find_stack
 
 MINE = "llama"
@@ -133,6 +134,16 @@ def test_a_second_up_makes_nothing_twice(file, engine, moto):
     assert run("up", file, "--yes") == 0
     assert moto.calls().count("cloudformation:CreateStack") == stacks
     assert len([asked for asked in engine.asked if asked.startswith("create-cluster")]) == 1
+
+
+def test_a_stack_of_somebody_else_is_neither_taken_nor_armed_against(file, account, moto, capsys):
+    body = json.dumps({"Resources": {"T": {"Type": "AWS::SNS::Topic"}}})
+    account.client("cloudformation").create_stack(StackName=MINE, TemplateBody=body)
+    assert run("up", file, "--yes") == 8
+    assert "a stack llama is there (CREATE_COMPLETE) that is no cluster" in capsys.readouterr().err
+    assert find_stack(account, "kitae-llama-switch") is None
+    assert run("down", file, "--yes") == 0
+    assert find_stack(account, MINE) is not None
 
 
 def test_a_cluster_that_cannot_be_made_says_the_first_real_reason_and_what_bills(file, engine, capsys):
@@ -302,3 +313,19 @@ def test_stop_and_start(file, engine, tmp_path):
         asked.rpartition(" ")[2] for asked in engine.asked if asked.startswith("update-compute-fleet")
     ]
     assert statuses == ["STOP_REQUESTED", "START_REQUESTED"]
+
+
+@pytest.mark.parametrize(
+    ("thing", "mine"),
+    [
+        ("kitae-llama-switch", True),
+        ("kitae-llama-network", True),
+        ("/aws/parallelcluster/llama-202612011030", True),
+        ("/aws/parallelcluster/llama-2-202612011030", False),
+        ("kitae-llama-switch-network", False),
+        ("kitae-llama-2-network", False),
+        ("llama", False),
+    ],
+)
+def test_names_of_another_cluster_that_begin_alike_are_not_mine(thing, mine):
+    assert belongs(Thing(thing, "us-west-2"), MINE) is mine

@@ -6,7 +6,8 @@ that ParallelCluster puts on all that it makes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -52,12 +53,13 @@ def belongs(thing: Thing, name: str | None) -> bool:
     owners = {value for key, value in thing.tags.items() if key in (CLUSTER_TAG, ENGINE_TAG)}
     if name is None:
         return bool(owners) or thing.id.startswith(("kitae-", "parallelcluster-", "/aws/parallelcluster/"))
-    return name in owners or any(thing.id.startswith(start) for start in _starts(name))
+    return name in owners or re.fullmatch(_named(name), thing.id) is not None
 
 
-def _starts(name: str) -> Iterator[str]:
-    # Names that are made of it; a dash ends it, so that `a` does not own what is of `a-b`'s stacks.
-    yield from (f"kitae-{name}-switch", f"kitae-{name}-network", f"/aws/parallelcluster/{name}-")
+def _named(name: str) -> str:
+    """Pattern of names that are made of a cluster's; those of `a` are not those of `a-b`."""
+    # ParallelCluster's log groups end with the minute in which the cluster was made.
+    return rf"kitae-{re.escape(name)}-(switch|network)|/aws/parallelcluster/{re.escape(name)}-\d{{12}}"
 
 
 def total(found: list[Leftover]) -> Decimal:

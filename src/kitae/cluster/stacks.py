@@ -14,6 +14,7 @@ from kitae.errors import ClusterError
 PATIENCE_S = 3600.0
 _PAUSE_S = 5.0
 _MISSING = "ValidationError"
+_BROKEN = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED", "DELETE_IN_PROGRESS")
 Say = Callable[[str], None]
 
 
@@ -57,13 +58,8 @@ def make_stack(
     Raises `ClusterError` with the first thing that failed in it.
     """
     found = find_stack(account, name)
-    if found is not None and found.status in (
-        "ROLLBACK_COMPLETE",
-        "ROLLBACK_FAILED",
-        "CREATE_FAILED",
-        "DELETE_FAILED",
-    ):
-        say(f"{name}: what an earlier attempt left ({found.status}) is deleted first")
+    if found is not None and found.status in _BROKEN:
+        say(f"{name}: what is left of another one ({found.status}) goes first")
         delete_stack(account, name, say)
         found = None
     if found is None:

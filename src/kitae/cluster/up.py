@@ -28,7 +28,7 @@ from kitae.cluster.network import network_template
 from kitae.cluster.policy import Scope
 from kitae.cluster.resolved import makes_network
 from kitae.cluster.schema import ClusterFile
-from kitae.cluster.stacks import make_stack
+from kitae.cluster.stacks import find_stack, make_stack
 from kitae.cluster.switch import switch_template
 from kitae.cluster.zones import zone_name
 from kitae.errors import ClusterError, RecipeError
@@ -150,6 +150,7 @@ def _subnets_to_try(build: Build) -> _Trial:
 
 def up(build: Build) -> Cluster:
     """Make the cluster, or go on making it. Raises `ClusterError` with the first real failure and cost."""
+    refuse_foreign(build)
     set_switch(build)
     site = prepare(build)
     path = write_config(build.path, config_of(build.file, site), site)
@@ -160,6 +161,16 @@ def up(build: Build) -> Cluster:
     made = follow(build)
     await_fleet(build.account, build.clusters, build.file, build.say, time.monotonic)
     return made
+
+
+def refuse_foreign(build: Build) -> None:
+    """Raise `ClusterError` where a stack of the cluster's name is somebody else's: the switch would delete it."""
+    name = build.names.cluster_stack
+    stack = find_stack(build.account, name)
+    if stack is not None and build.clusters.find(build.file.name) is None:
+        raise ClusterError(
+            f"a stack {name} is there ({stack.status}) that is no cluster of ParallelCluster; take another name"
+        )
 
 
 def set_switch(build: Build) -> None:
