@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from kitae.cli.main import main
 from kitae.cluster.aws import Account
 from kitae.cluster.kinds import Thing
 from kitae.cluster.leftovers import belongs, scan
-from kitae.cluster.stacks import find_stack
+from kitae.cluster.policy import Scope
+from kitae.cluster.stacks import find_stack, make_stack
+from kitae.cluster.switch import switch_template
 
 MINE = "llama"
 
@@ -144,6 +147,21 @@ def test_a_stack_of_somebody_else_is_neither_taken_nor_armed_against(file, accou
     assert find_stack(account, "kitae-llama-switch") is None
     assert run("down", file, "--yes") == 0
     assert find_stack(account, MINE) is not None
+
+
+@pytest.mark.parametrize("spent", ["over", "at rest"])
+def test_a_switch_of_an_earlier_cluster_is_set_anew(spent, file, account, capsys):
+    """Else the new cluster would be ended at once, or never."""
+    end = datetime.now(timezone.utc) + timedelta(hours=-1 if spent == "over" else 1)
+    template = switch_template(Scope(MINE, "us-west-2", "123456789012"), end, {})
+    make_stack(account, "kitae-llama-switch", template, {}, print)
+    if spent == "at rest":
+        account.client("scheduler").delete_schedule(Name="kitae-llama-switch")
+    assert run("up", file, "--yes") == 0
+    assert "that of an earlier cluster goes first" in capsys.readouterr().err
+    until = find_stack(account, "kitae-llama-switch").outputs["Until"]
+    assert datetime.fromisoformat(until.replace("Z", "+00:00")) > end + timedelta(hours=10)
+    assert account.client("scheduler").get_schedule(Name="kitae-llama-switch")["State"] == "ENABLED"
 
 
 def test_a_cluster_that_cannot_be_made_says_the_first_real_reason_and_what_bills(file, engine, capsys):

@@ -21,14 +21,14 @@ from kitae.cluster.checking import money_lines, write_config
 from kitae.cluster.config import Site, config_of
 from kitae.cluster.engine_calls import Cluster, Clusters, Runs, first_failure
 from kitae.cluster.fleet import await_fleet
-from kitae.cluster.moments import end_of, shown
+from kitae.cluster.moments import end_of, moment, shown
 from kitae.cluster.money import dollars, tariff
 from kitae.cluster.names import Names
 from kitae.cluster.network import network_template
 from kitae.cluster.policy import Scope
 from kitae.cluster.resolved import makes_network
 from kitae.cluster.schema import ClusterFile
-from kitae.cluster.stacks import find_stack, make_stack
+from kitae.cluster.stacks import delete_stack, find_stack, make_stack
 from kitae.cluster.switch import switch_template
 from kitae.cluster.zones import zone_name
 from kitae.errors import ClusterError, RecipeError
@@ -164,17 +164,19 @@ def up(build: Build) -> Cluster:
 
 
 def refuse_foreign(build: Build) -> None:
-    """Raise `ClusterError` where a stack of the cluster's name is somebody else's: the switch would delete it."""
+    """Raise `ClusterError` where a stack of the cluster's name is another's: the switch would delete it."""
     name = build.names.cluster_stack
     stack = find_stack(build.account, name)
     if stack is not None and build.clusters.find(build.file.name) is None:
         raise ClusterError(
-            f"a stack {name} is there ({stack.status}) that is no cluster of ParallelCluster; take another name"
+            f"a stack {name} is there ({stack.status}) that is no cluster of ParallelCluster; take another "
+            "name"
         )
 
 
 def set_switch(build: Build) -> None:
     """What ends the cluster, before anything that bills. One that is set already stays as it is."""
+    _discard_spent_switch(build)
     end = end_of(build.file.limits.until, build.now)
     scope = Scope.of(build.file, build.account.number)
     tags = build.names.tags(build.file.tags)
@@ -182,6 +184,20 @@ def set_switch(build: Build) -> None:
         build.account, build.names.switch_stack, switch_template(scope, end, tags), tags, build.say
     )
     build.say(f"the switch is set: AWS ends {build.file.name} from {stack.outputs['Until']} on")
+
+
+def _discard_spent_switch(build: Build) -> None:
+    """One of an earlier cluster, which is over or put itself to rest, would end this at once, or never."""
+    name = build.names.switch_stack
+    stack = find_stack(build.account, name)
+    if stack is None:
+        return
+    until = stack.outputs.get("Until")
+    over = until is None or moment(until) <= build.now
+    schedules = build.account.pages("scheduler", "list_schedules", "Schedules", NamePrefix=name)
+    if over or not any(one["Name"] == name for one in schedules):
+        build.say(f"{name}: that of an earlier cluster goes first")
+        delete_stack(build.account, name, build.say)
 
 
 def prepare(build: Build) -> Site:
