@@ -60,3 +60,16 @@ def test_one_process_has_nothing_to_compare(monkeypatch):
     """Nor does it read its weights for that, which would take a second of each save."""
     monkeypatch.setattr(copies, "_INTEGERS", {})
     assert checked(Mesh(), False, torch.float32, (0, "qkv", 0)) == ""
+
+
+def sums_before_they_are_compared(mesh):
+    """What is given to who may have to end a graph."""
+    shares, seen = shares_of(mesh, False), []
+    tensors = {layout.name: torch.ones(layout.shape) for layout in shares.layouts}
+    check_copies(tensors, shares.layouts, mesh, False, seen.append)
+    return [[one.dtype for one in made] for made in seen]
+
+
+def test_sums_are_given_out_once_before_they_are_looked_at():
+    assert run_ranks(2, sums_before_they_are_compared, tp_size=1) == [[[torch.int64]]] * 2
+    assert sums_before_they_are_compared(Mesh()) == []

@@ -30,7 +30,7 @@ def halves_of(words: Tensor) -> Tensor:
     return torch.stack((lower, upper), -1).flatten(-2)
 
 
-_NAMES = {torch.float32: "f32", torch.int32: "s32"}
+_NAMES = {torch.float32: "F32", torch.int32: "S32", torch.bfloat16: "BF16", torch.int16: "S16"}
 """What XLA calls them."""
 
 
@@ -38,5 +38,4 @@ _NAMES = {torch.float32: "f32", torch.int32: "s32"}
 def _bitcast() -> Any:
     """An operation of its own: torch-xla reads the values back for `Tensor.view(dtype)`."""
     builder, registry = (import_module(f"torch_xla.core.{one}") for one in ("xla_builder", "xla_op_registry"))
-    types = {"f32": builder.Type.F32, "s32": builder.Type.S32}
-    return registry.register("kitae_bitcast", lambda values, to: values.bitcast(types[to]))
+    return registry.register("kitae_bitcast", lambda values, to: values.bitcast(getattr(builder.Type, to)))

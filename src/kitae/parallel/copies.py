@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -19,17 +19,24 @@ _INTEGERS = {2: torch.int16, 4: torch.int32}
 
 @torch.no_grad()
 def check_copies(
-    tensors: Mapping[str, torch.Tensor], layouts: Iterable[ParameterLayout], mesh: Mesh, sharded: bool
+    tensors: Mapping[str, torch.Tensor],
+    layouts: Iterable[ParameterLayout],
+    mesh: Mesh,
+    sharded: bool,
+    ready: Callable[[Sequence[torch.Tensor]], None] = lambda sums: None,
 ) -> None:
     """Raise `TrainingError`, on all ranks, where something that several hold is not the same on all of them.
 
     `tensors` by parameter name, each of the shape of its layout; `sharded` when data-parallel ranks have
     different rows. Sums of bit patterns are compared: a tensor is read once, and 8 bytes travel for it.
+    `ready` is given the sums, where there are any, before they are looked at: a graph may have to end there.
     """
     found = [
         (group, list(sums), torch.stack([*sums.values()]))
         for group, sums in _sums_by_group(tensors, layouts, mesh, sharded)
     ]
+    if found:
+        ready([sums for _, _, sums in found])
     on_host = any(in_graph(sums.device) for _, _, sums in found)
     different = (_differing_on_host if on_host else _differing)(found, mesh)
     everywhere = sorted(set().union(*mesh.control.exchange(different)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,7 +95,11 @@ class Saver:
         if stepper.backend.pretends:
             return  # what is read back is made up, on every rank otherwise
         shares = stepper.shares
-        check_copies(stepper.weights.masters, shares.layouts, stepper.mesh, sharded=shares.group.size > 1)
+        sharded = shares.group.size > 1
+        check_copies(stepper.weights.masters, shares.layouts, stepper.mesh, sharded, self._end_graph)
+
+    def _end_graph(self, made: Sequence[torch.Tensor]) -> None:
+        self._stepper.backend.boundary("save", outputs=made)
 
     def _about(self, state: TrainState, heldout_loss: float | None) -> dict[str, Any]:
         return {
