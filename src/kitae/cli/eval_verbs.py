@@ -15,6 +15,14 @@ from kitae.cli.weights_verbs import ConfigOption, OrderOption
 if TYPE_CHECKING:
     from kitae.stages.text_model import Opening
 
+JudgedArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RECIPE|RUN|FOLDER|NXD",
+        help="A recipe or run, judged on its held-out rows; with --data or --tasks, any weights.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb of this file."""
@@ -22,13 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RECIPE|RUN|FOLDER|NXD",
-            help="A recipe or run, judged on its held-out rows; with --data or --tasks, any weights.",
-        ),
-    ],
+    model: JudgedArgument,
     changes: SetOption = [],  # noqa: B006
     other: Annotated[
         Path | None,

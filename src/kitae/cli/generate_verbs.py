@@ -25,6 +25,25 @@ DtypeOption = Annotated[
     typer.Option(help="What is computed in; auto is fp32 on a CPU and bf16 elsewhere."),
 ]
 
+ChatOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--chat/--no-chat",
+        help="Take the prompt as a message of a conversation, or as a text to continue. By default a message "
+        "where the tokenizer has a chat template.",
+    ),
+]
+PromptFileOption = Annotated[
+    Path | None, typer.Option(help="A file of prompts: one a line, or JSON lines, CSV, TSV or Parquet.")
+]
+MinPOption = Annotated[
+    float | None, typer.Option(help="Draw from tokens at least this likely, as a share of the likeliest.")
+]
+PenaltyOption = Annotated[float, typer.Option(help="Above 1, what the text has already becomes less likely.")]
+QuantizeOption = Annotated[
+    Literal["none", "int8"], typer.Option(help="Keep matrices in 8 bits, a scale for each output.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb of this file."""
@@ -36,29 +55,15 @@ def generate(
     prompt: Annotated[
         list[str], typer.Option(help="A text to continue, or a message; may be given many times.")
     ] = [],  # noqa: B006
-    file: Annotated[
-        Path | None,
-        typer.Option(help="A file of prompts: one a line, or JSON lines, CSV, TSV or Parquet."),
-    ] = None,
+    file: PromptFileOption = None,
     text_field: Annotated[str, typer.Option(help="Field of the file that holds the prompt.")] = "text",
-    chat: Annotated[
-        bool | None,
-        typer.Option(
-            "--chat/--no-chat",
-            help="Take the prompt as a message of a conversation, or as a text to continue. By default a "
-            "message where the tokenizer has a chat template.",
-        ),
-    ] = None,
+    chat: ChatOption = None,
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to add at most.")] = 50,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the fewest tokens with this share.")] = None,
-    min_p: Annotated[
-        float | None, typer.Option(help="Draw from tokens at least this likely, as a share of the likeliest.")
-    ] = None,
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1, what the text has already becomes less likely.")
-    ] = 1.0,
+    min_p: MinPOption = None,
+    repetition_penalty: PenaltyOption = 1.0,
     stop: Annotated[list[str], typer.Option(help="End before this text; may be given many times.")] = [],  # noqa: B006
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
     num: Annotated[int, typer.Option(help="Samples of each prompt.")] = 1,
@@ -66,9 +71,7 @@ def generate(
     stream: Annotated[bool, typer.Option("--stream", help="Print the text as it comes.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a text.")] = False,
     tp: Annotated[int, typer.Option(min=1, metavar="N", help="Tensor-parallel processes.")] = 1,
-    quantize: Annotated[
-        Literal["none", "int8"], typer.Option(help="Keep matrices in 8 bits, a scale for each output.")
-    ] = "none",
+    quantize: QuantizeOption = "none",
     dtype: DtypeOption = "auto",
     config: ConfigOption = None,
     order: OrderOption = None,
