@@ -46,8 +46,8 @@ def test_8b_fits_four_nodes_and_costs_what_the_hours_say(path: str, capsys: pyte
     assert found["tokens"] == 100 * 1024 * 8192
     hours, cost = found["hours"], found["cost"]
     assert hours["compile"] == pytest.approx(1 / 6)
-    by_hand = sum(round(4 * 21.50 * length, 2) for length in hours.values())
-    assert float(cost["usd"]) == pytest.approx(by_hand, abs=0.02)
+    by_hand = sum(round(4 * 21.50 * round(length * 3600) / 3600, 2) for length in hours.values())
+    assert float(cost["usd"]) == pytest.approx(by_hand, abs=0.001)
     low, high = found["phases"][0]["step_s_interval"]
     assert low < found["phases"][0]["step_s"] < high
     assert any("128,256 rows of the vocabulary" in line for line in found["assumptions"])

@@ -31,13 +31,13 @@ def test_the_bill_of_four_nodes_by_hand():
 def test_a_line_can_be_computed_again_from_what_it_says():
     hours = {"compile": 600 / 3600, "train": 443.669258, "checkpoint": 0.0535}
     train, checkpoint = bill("trn1.32xlarge", 64, hours).lines[1:]
-    assert train.how == "64 x 443.6693 h x $21.50 a hour"
-    assert train.usd == Decimal("610488.96")  # 64 x 443.6693 x 21.50 = 610,488.9568
-    assert checkpoint.usd == Decimal("73.62")  # 64 x 0.0535 x 21.50 = 73.616
+    assert train.how == "64 x 443:40:09 h x $21.50 a hour"
+    assert train.usd == Decimal("610488.77")  # 64 x 1,597,209 s / 3600 x 21.50 = 610,488.773
+    assert checkpoint.usd == Decimal("73.77")  # 64 x 193 s / 3600 x 21.50 = 73.769
     fsx, nat = bill("trn1.32xlarge", 64, hours, Rent(fsx_gb=1200, nat=True)).lines[3:]
-    assert fsx.how == "1200 GB x 443.8895 h / 730 x $0.140 a GB-month"
-    assert fsx.usd == Decimal("102.16")  # 1200 x 443.8895 / 730 x 0.14 = 102.1554
-    assert nat.usd == Decimal("19.98")  # 443.8895 x 0.045 = 19.9750
+    assert fsx.how == "1200 GB x 443:53:22 h / 730 x $0.140 a GB-month"
+    assert fsx.usd == Decimal("102.16")  # 1200 x 443.88944 / 730 x 0.14 = 102.1554
+    assert nat.usd == Decimal("19.98")  # 443.88944 x 0.045 = 19.9750
 
 
 def test_no_price_is_too_large_to_be_summed():

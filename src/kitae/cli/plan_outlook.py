@@ -48,7 +48,8 @@ def show_search(
 
 def _show_proposal(one: Proposal, path: Path) -> None:
     way, out = one.way, console()
-    cost = "its price is unknown" if way.usd is None else f"${way.usd:,.2f}"
+    total = one.found.bill.total if one.found.bill is not None else None
+    cost = "its price is unknown" if total is None else f"${total:,}"
     out.print(f"{one.aim}: {short(way)}", style="bold", highlight=False)
     out.print(f"  {span(way.train_s)} of training, {cost}; {way.share:.0%} of the memory", highlight=False)
     out.print(f"  bounded by {one.bounded}", highlight=False)

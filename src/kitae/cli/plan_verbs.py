@@ -78,7 +78,12 @@ def plan(
 ) -> None:
     """Say whether a training fits, how long it takes and what it costs, before anything is started."""
     refuse_idle(
-        {"--accuracy": accuracy, "--search": search, "--simulate": simulate, "--compare": compare},
+        {
+            "--accuracy": accuracy,
+            "--search": search,
+            "--simulate": simulate is not None,
+            "--compare": compare is not None,
+        },
         {
             "--instance": instance,
             "--nodes": nodes,

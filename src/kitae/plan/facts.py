@@ -12,6 +12,7 @@ from kitae.plan.money import per_million_tokens
 from kitae.plan.phases import (
     COMPILE_S,
     CREATE_S,
+    HIDDEN_SAVE,
     IDLE_TAIL_S,
     SAVE_BYTES_PER_S,
     START_S,
@@ -22,7 +23,7 @@ from kitae.plan.phases import (
     save_bytes,
     span,
 )
-from kitae.plan.verdict import Verdict
+from kitae.plan.verdict import COMPILER_BYTES, COMPILES, HOST_BYTES, PROGRAM_BYTES, Verdict
 
 
 def assumptions(found: Estimate) -> Iterator[str]:
@@ -32,6 +33,7 @@ def assumptions(found: Estimate) -> Iterator[str]:
     if work.backend == "xla" and work.is_decoder:
         yield _ATTENTION[work.scores]
     yield "activations: closed form, within a tenth on CPUs; compiled programs may hold more or less"
+    yield _beside_tensors(work.backend, rented=machine.instance is not None)
     if machine.instance is not None:
         compile_min = COMPILE_S[work.backend] / 60
         start_min = (START_S[work.backend] + WARM_UP_S[work.backend]) / 60
@@ -40,7 +42,7 @@ def assumptions(found: Estimate) -> Iterator[str]:
             f"{IDLE_TAIL_S / 60:g} min after the end; no waiting for nodes"
         )
         yield _failing(found)
-        yield f"checkpoints are written at {SAVE_BYTES_PER_S / 1e9:g} GB/s, and the training waits"
+        yield _saving(found)
         yield _prepared(found)
         if found.rent.head is not None:
             yield (
@@ -71,6 +73,25 @@ def _speed(found: Estimate) -> Iterator[str]:
     if work.backend == "cpu":
         yield "bf16 on a CPU is taken to be three times as slow as fp32"
         yield "this machine is not calibrated with this torch: kitae calibrate makes the interval narrower"
+
+
+def _beside_tensors(backend: str, *, rented: bool) -> str:
+    """Memory that is no tensor's."""
+    text = f"code and runtime take {PROGRAM_BYTES[backend] / 1e9:g} GB of a process"
+    if not rented:
+        return text
+    text += f", and {HOST_BYTES / 1e9:g} GB of its host beside its weights"
+    if backend not in COMPILES:
+        return text
+    return f"{text}; the compiler takes {COMPILER_BYTES / 1e9:g} GB of a host"
+
+
+def _saving(found: Estimate) -> str:
+    """Of checkpoints."""
+    speed = f"checkpoints are written at {SAVE_BYTES_PER_S / 1e9:g} GB/s"
+    if not all(phase.saves_beside for phase in found.phases):
+        return f"{speed}, and the training waits"
+    return f"{speed} beside the training, which waits a {HIDDEN_SAVE:.0f}th of it"
 
 
 def _failing(found: Estimate) -> str:

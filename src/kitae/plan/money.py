@@ -1,7 +1,7 @@
 """What a training costs: hours times prices, in decimals, to the cent.
 
-Hours are rounded to a ten-thousandth (0.36 s; AWS counts seconds), and shown like that: each line can be
-computed again from what it says. A month has 730 hours, as AWS counts.
+AWS counts whole seconds, so hours are rounded to them, and shown like that: each line can be computed again
+from what it says. A month has 730 hours, as AWS counts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from kitae.catalog import price_of
 from kitae.errors import RecipeError
 
+HOUR = 3600
 HOURS_A_MONTH = Decimal(730)
 CENT = Decimal("0.01")
-HOUR_STEP = Decimal("0.0001")
 _DIGITS = Context(prec=60)
 MOST_NODES = {"create": 0, "prepare": 1, "teardown": 0}
 """Of phases that not all nodes are rented for."""
@@ -76,25 +76,30 @@ def bill(instance: str, nodes: int, hours: Mapping[str, float], rent: Rent | Non
     """What `nodes` of an instance cost for the hours of each phase, such as compile, train and idle."""
     rent = rent or Rent()
     price = price_in(instance, rent)
-    lengths = {phase: _rounded(Decimal(str(length)), HOUR_STEP) for phase, length in hours.items()}
+    lengths = {phase: round(length * HOUR) for phase, length in hours.items()}
     rented = {phase: min(nodes, MOST_NODES.get(phase, nodes)) for phase in hours}
     lines = [
         _line(
             f"{instance}, {phase}",
             price,
             "hour",
-            rented[phase] * length,
-            f"{rented[phase]} x {length:.4f} h",
+            Decimal(rented[phase] * length) / HOUR,
+            f"{rented[phase]} x {clock(length)}",
         )
         for phase, length in lengths.items()
         if rented[phase]
     ]
-    return Bill((*lines, *_beside(rent, sum(lengths.values(), Decimal(0)))))
+    return Bill((*lines, *_beside(rent, sum(lengths.values()))))
 
 
-def _beside(rent: Rent, hours: Decimal) -> list[Line]:
+def clock(seconds: int) -> str:
+    """Hours, minutes and seconds."""
+    return f"{seconds // HOUR}:{seconds // 60 % 60:02}:{seconds % 60:02} h"
+
+
+def _beside(rent: Rent, seconds: int) -> list[Line]:
+    hours, time = Decimal(seconds) / HOUR, clock(seconds)
     months = hours / HOURS_A_MONTH
-    time = f"{hours:.4f} h"
     stored = f"GB x {time} / 730"
     items = [
         (rent.head, "hour", hours, time),

@@ -16,9 +16,12 @@ TIGHT = 0.8
 PROGRAM_BYTES = {"xla": 500_000_000, "neuron": 500_000_000, "cuda": 1_000_000_000, "cpu": 400_000_000}
 """Code, runtime and libraries of a process, where its tensors lie, by backend: an assumption."""
 HOST_BYTES = 3_000_000_000
-"""Of a process in the memory of its host, beside the weights that it loads: an assumption."""
+"""Of a process in the memory of its host, beside its part of the weights, which come there first: assumed."""
 COMPILER_BYTES = 16_000_000_000
 """Of the compiler in the memory of a host, while graphs are compiled: an assumption."""
+
+COMPILES = ("xla", "neuron")
+"""Backends whose graphs a compiler of their own makes, on the host."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +54,19 @@ def judge(work: Work, machine: Machine, *, advise: bool = True) -> Verdict:
     """How full it gets and, where that is too much, what to change."""
     memory = memory_of(work)
     used = memory.peak + PROGRAM_BYTES[work.backend]
-    found = Verdict(memory, used, machine.device_bytes, _host(work, machine, used), machine.host_bytes)
+    found = Verdict(memory, used, machine.device_bytes, _host(work, machine, memory), machine.host_bytes)
     if not advise or found.share <= TIGHT:
         return found
     return replace(found, changes=tuple(_changes(work, machine)))
 
 
-def _host(work: Work, machine: Machine, used: int) -> int:
+def _host(work: Work, machine: Machine, memory: Memory) -> int:
     """On a CPU the processes' own memory; elsewhere what they load, or the compiler takes."""
     processes = min(machine.devices, work.world)
     if machine.shared_memory:
-        return processes * used
-    loading = processes * HOST_BYTES
-    return max(loading, COMPILER_BYTES if work.backend in ("xla", "neuron") else 0)
+        return processes * (memory.peak + PROGRAM_BYTES[work.backend])
+    loading = processes * (HOST_BYTES + memory.state["parameters"])
+    return max(loading, COMPILER_BYTES if work.backend in COMPILES else 0)
 
 
 def _changes(work: Work, machine: Machine) -> Iterator[str]:
