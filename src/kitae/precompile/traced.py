@@ -129,9 +129,22 @@ class TracedBackend(XlaBackend):
 
     @torch.no_grad()
     def forget(self) -> None:
-        """Let every tensor that is not computed be a placeholder, and begin a new order of collectives."""
-        for tensor in self._pending():
-            tensor.copy_(self.placeholder(tensor.shape, tensor.dtype))
+        """Let every tensor that is not computed be a placeholder, and begin a new order of collectives.
+
+        First for those who look at the same memory, then for each by itself, below what torch knows of views:
+        so it is when a program has been started.
+        """
+        values: dict[int, torch.Tensor] = {}
+        pending = [
+            (one, values.setdefault(self._id(one), self.placeholder(one.shape, one.dtype)))
+            for one in self._pending()
+        ]
+        for tensor, value in pending:
+            if not tensor._is_view():
+                tensor.copy_(value)
+        for tensor, value in pending:
+            torch._sync(tensor)
+            self._lib.core._replace_xla_tensor(tensor, value)
         self._lib.core._set_all_reduce_token(str(self.device), None)
 
     def placeholder(self, shape: Iterable[int], dtype: torch.dtype) -> torch.Tensor:
@@ -141,15 +154,19 @@ class TracedBackend(XlaBackend):
 
     def _others(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Tensors that are not computed and not among the outputs, in the order in which they were made."""
-        known = {id(one) for one in outputs}
-        others = [one for one in self._pending() if id(one) not in known]
-        return sorted(others, key=self._lib.core._xla_get_tensor_id)
+        known = {self._id(one) for one in outputs}
+        others = {self._id(one): one for one in self._pending()}
+        return [others[number] for number in sorted(others.keys() - known)]
+
+    def _id(self, tensor: torch.Tensor) -> int:
+        """Number of what the device knows of a tensor; aliases of all of it have the same."""
+        return int(self._lib.core._xla_get_tensor_id(tensor))
 
     def _pending(self) -> list[torch.Tensor]:
-        """Tensors of the device that Python knows, less views, which follow those that they are of."""
+        """Tensors of the device that Python knows and that are not computed."""
         gc.collect()
         known = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
         known += [one.grad for one in known if one.is_leaf and one.grad is not None]
-        tensors = {id(one): one for one in known if one.device == self.device and not one._is_view()}
-        needed = self._lib.core._check_tensor_need_materialization([*tensors.values()])
-        return [one for one, need in zip(tensors.values(), needed, strict=True) if need]
+        tensors = [*{id(one): one for one in known if one.device == self.device}.values()]
+        needed = self._lib.core._check_tensor_need_materialization(tensors)
+        return [one for one, need in zip(tensors, needed, strict=True) if need]
