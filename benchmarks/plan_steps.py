@@ -234,10 +234,8 @@ def _run(bench: Bench, recipes: dict[str, dict[str, Any]]) -> None:
         measured[name] = slug, bench.trained(slug, fresh)
         (fresh / "history.jsonl").unlink()
         load, factor = measured[name][1]["load"], (before + slowed()) / 2
-        print(
-            f"trained {name}: load {load:.1f}, products take {factor:.2f} x as long as at their best",
-            flush=True,
-        )
+        busy = "" if bench.cpu_time else f", products take {factor:.2f} x as long as at their best"
+        print(f"trained {name}: load {load:.1f}{busy}", flush=True)
     for name, recipe in TEACHERS.items():
         bench.trained(bench.write(name, recipe, "teacher"), taught)
     if bench.cpu_time:
