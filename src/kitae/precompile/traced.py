@@ -25,6 +25,9 @@ from kitae.parallel.grid import Partition
 from kitae.parallel.mesh import Mesh, mesh_of
 from kitae.precompile.hlo import Collective, collectives
 
+_TORCH: Any = torch
+"""Whose functions for views of functional tensors have no types."""
+
 
 @dataclass(frozen=True)
 class Echo:
@@ -143,7 +146,7 @@ class TracedBackend(XlaBackend):
             if not tensor._is_view():
                 tensor.copy_(value)
         for tensor, value in pending:
-            torch._sync(tensor)
+            _TORCH._sync(tensor)
             self._lib.core._replace_xla_tensor(tensor, value)
         self._lib.core._set_all_reduce_token(str(self.device), None)
 
