@@ -23,6 +23,7 @@ ENCODER_PARAMETERS = {
     "bert-small": 28_763_648,
     "bert-medium": 41_373_184,
     "bert-base": 109_482_240,
+    "bert-base-ja": 110_617_344,
     "bert-large": 335_141_888,
 }
 

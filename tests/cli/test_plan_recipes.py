@@ -41,6 +41,28 @@ def test_llama_on_four_nodes_fits_and_costs_by_the_hour(capsys: pytest.CaptureFi
     assert float(train["usd"]) == pytest.approx(4 * 21.50 * round(10_000 * seconds) / 3600, abs=0.0051)
 
 
+@pytest.mark.parametrize(
+    ("precision", "processes", "seconds"), [("fp32", 1, 585.1), ("fp32", 2, 345.2), ("bf16-sr", 2, 268.3)]
+)
+def test_the_japanese_classifier_is_planned_before_it_is_fetched(
+    precision: str, processes: int, seconds: float, capsys: pytest.CaptureFixture
+):
+    """Ten epochs of 4,000 reviews on one trn1.2xlarge, as long as people saw; for some cents.
+
+    In bf16-sr on one process they saw 406 s, with moments in bf16, which kitae keeps in fp32.
+    """
+    path = str(RECIPES / "bert-ja-trn1-2xlarge.yaml")
+    copies = ["--set", f"parallel.data_parallel_size={processes}"]
+    copies += ["--set", f"training.precision={precision}"]
+    assert main(["plan", path, "--instance", "trn1.2xlarge", *copies, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["steps"]) == ("fits", 5_000 // processes)
+    low, high = found["train_s_interval"]
+    assert low < seconds < high
+    assert 0.4 < float(found["cost"]["usd"]) < 1.0
+    assert any("the sizes are those of the preset bert-base-ja" in line for line in found["assumptions"])
+
+
 def test_llama_does_not_fit_a_small_machine(capsys: pytest.CaptureFixture):
     path = str(RECIPES / "llama3.1-8b-cpt-trn1.yaml")
     alone = ["parallel.tensor_parallel_size=1", "parallel.sequence_parallel=false", "parallel.zero1=auto"]

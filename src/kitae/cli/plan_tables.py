@@ -124,7 +124,7 @@ def table(*columns: str) -> Table:
     """An empty one, without lines."""
     made = Table(box=None, pad_edge=False)
     for column in columns:
-        made.add_column(column)
+        made.add_column(column, overflow="fold")  # of an amount no digit is left out
     return made
 
 
