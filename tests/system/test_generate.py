@@ -59,3 +59,13 @@ def test_ctrl_c_while_ranks_stream_ends_them_and_keeps_the_text(model: Path, tmp
     assert "tokens; the first after" in said
     assert said.splitlines()[-1] == "interrupted"
     assert "Traceback" not in said
+
+
+def test_int8_costs_less_than_a_hundredth_of_perplexity(model: Path, tmp_path: Path):
+    text = Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md"
+    words = ("--data", text, "--document", "paragraph", "--quantize", "int8", "--json")
+    found = run_kitae("eval", model, *words, folder=tmp_path)
+    assert found.returncode == 0, found.stderr
+    judged = json.loads(found.stdout)
+    assert judged["tokens"] > 1000
+    assert abs(judged["perplexity_cost"]) < 0.01

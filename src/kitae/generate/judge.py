@@ -80,22 +80,30 @@ def _batch(network: Network, pieces: Sequence[Piece]) -> list[Judged]:
     cache = network.cache(len(pieces), length)
     hidden = network.hidden(ids, network.step(slots, pads, length), cache).view(*ids.shape, -1)
     targets = left_padded([piece.ids[1:] for piece in pieces], length).to(network.device)
+    counts = [piece.judged for piece in pieces]
+    nats, hits = _scores(
+        network,
+        torch.cat([hidden[row, -count:] for row, count in enumerate(counts)]),
+        torch.cat([targets[row, -count:] for row, count in enumerate(counts)]),
+    )
     return [
-        _judged(network, hidden[row, -piece.judged :], targets[row, -piece.judged :])
-        for row, piece in enumerate(pieces)
+        Judged(float(losses.sum()), len(losses), bool(likeliest.all()))
+        for losses, likeliest in zip(torch.split(nats, counts), torch.split(hits, counts), strict=True)
     ]
 
 
-def _judged(network: Network, hidden: torch.Tensor, targets: torch.Tensor) -> Judged:
-    nats, greedy = 0.0, True
+def _scores(
+    network: Network, hidden: torch.Tensor, targets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss of each target [T], fp64, and whether it is the likeliest token."""
+    nats, hits = [], []
     for states, wanted in zip(
         torch.split(hidden, LOGITS_TOKENS), torch.split(targets, LOGITS_TOKENS), strict=True
     ):
         logits = network.logits(states)
-        losses = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
-        nats += float(losses.double().sum())
-        greedy = greedy and bool((logits.argmax(-1) == wanted).all())
-    return Judged(nats, len(targets), greedy)
+        nats.append(torch.nn.functional.cross_entropy(logits, wanted, reduction="none").double())
+        hits.append(logits.argmax(-1) == wanted)
+    return torch.cat(nats).cpu(), torch.cat(hits).cpu()
 
 
 def pieces_of(ids: Sequence[int], length: int) -> Iterator[Piece]:
