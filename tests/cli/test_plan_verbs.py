@@ -58,8 +58,14 @@ def test_8b_does_not_fit_the_small_machine_and_says_what_would(path: str, capsys
     assert main(["plan", path, "--instance", "trn1.2xlarge", "--nodes", "1", *changes]) == 0
     out = capsys.readouterr().out
     assert "does not fit" in out.splitlines()[-1]
-    assert "would fit: --set parallel.tensor_parallel_size=16" in out
+    assert "would fit: --set parallel.tensor_parallel_size=32" in out  # of 16 there is no ring
     assert "--instance trn1.32xlarge" in out
+
+
+def test_what_links_do_not_join_is_said(path: str, capsys: pytest.CaptureFixture):
+    for size, said in ((8, False), (16, True), (32, False)):
+        found = planned(capsys, path, *FOUR, "--set", f"parallel.tensor_parallel_size={size}")
+        assert any("has rings of 2, 8 and 32" in line for line in found["assumptions"]) is said
 
 
 def test_the_tables_have_the_lines_of_the_bill(path: str, capsys: pytest.CaptureFixture):

@@ -52,6 +52,8 @@ def every_way(search: Search, instance) -> list[tuple[float, int]]:
         (False, True),
     ):
         copies, rest = divmod(nodes * instance.devices, size)
+        if instance.backend == "xla" and size not in (1, 2, 8, 32, 64):  # no ring of them
+            continue
         if rest or not is_allowed(stretch.work, size) or stretch.work.global_rows % max(1, copies * rows):
             continue
         if not copies or (size > instance.devices and size % instance.devices):
@@ -106,6 +108,12 @@ def test_which_numbers_of_nodes_are_looked_at():
     assert node_counts(TRN1, 64) == [1, 2, 4, 8, 16, 32, 64]
     assert node_counts(TRN1, 6) == [1, 2, 4, 6]
     assert node_counts(catalog.instance("trn1.2xlarge"), 64) == [1]
+
+
+def test_trainium1_has_rings_of_some_sizes():
+    assert {way.tensor_parallel for way in searched(EIGHT, 2).ways(TRN1)} == {8, 32}
+    gpus = searched(replace(EIGHT, backend="cuda"), 1).ways(catalog.instance("p4de.24xlarge"))
+    assert {way.tensor_parallel for way in gpus} >= {4, 8}
 
 
 def test_the_same_twice():

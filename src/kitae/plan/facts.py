@@ -32,6 +32,11 @@ def assumptions(found: Estimate) -> Iterator[str]:
     yield from _speed(found) if machine.local is None else machine.local.assumptions(work)
     if work.backend == "xla" and work.is_decoder:
         yield _ATTENTION[work.scores]
+    if not work.has_ring:
+        yield (
+            f"{work.tensor_parallel} processes share a copy; a Trainium1 has rings of 2, 8 and 32: these are "
+            "taken to be as fast, and may not run"
+        )
     yield "activations: closed form, within a tenth on CPUs; compiled programs may hold more or less"
     yield _beside_tensors(work.backend, rented=machine.instance is not None)
     if machine.instance is not None:

@@ -94,9 +94,13 @@ class Search:
 
     @cached_property
     def _degrees(self) -> list[int]:
-        """Tensor-parallel sizes that the model's layout allows."""
+        """Tensor-parallel sizes that the model's layout allows, and the links of the machine."""
         work = self.stretches[0].work
-        return [size for size in range(1, 65) if is_allowed(work, size)]
+        return [
+            size
+            for size in range(1, 65)
+            if replace(work, tensor_parallel=size).has_ring and is_allowed(work, size)
+        ]
 
     def _best_rows(self, cut: dict[str, object], index: int, machine: Machine) -> list[Work | None]:
         """The work of a phase with the largest micro-batch that fits, for each kind of recomputation."""

@@ -160,7 +160,7 @@ def _larger(work: Work, machine: Machine) -> Iterator[tuple[str, Work, Machine]]
 
 
 def _allowed(work: Work) -> bool:
-    if work.tokens % work.tensor_parallel:
+    if work.tokens % work.tensor_parallel or not work.has_ring:
         return False
     try:
         return bool(replace(work, config=replace(work.config, num_layers=1)).layouts)

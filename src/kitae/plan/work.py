@@ -13,6 +13,7 @@ from math import ceil, prod
 from kitae.model.config import DecoderConfig
 from kitae.model.tables import ModelConfig, table_of
 from kitae.parallel.cuts import padded_vocabulary
+from kitae.parallel.grid import RINGS
 from kitae.parallel.layout import ParameterLayout
 from kitae.recipe.masking import MaskingConfig
 from kitae.recipe.schema import Recipe, global_batch_size
@@ -87,6 +88,12 @@ class Work:
     def tokenwise(self) -> int:
         """Tokens of a process where states are token-wise."""
         return self.tokens // self.tensor_parallel if self.sequence_parallel else self.tokens
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether the processes of a copy are joined by links: on Trainium1 not any number of them."""
+        size = self.tensor_parallel
+        return self.backend != "xla" or size == 1 or size in RINGS or size % max(RINGS) == 0
 
     @property
     def hidden_bytes(self) -> int:
