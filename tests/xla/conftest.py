@@ -16,7 +16,8 @@ if find_spec("torch_xla") is not None:
     quick = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     os.environ.setdefault("XLA_FLAGS", quick)
     os.environ.setdefault("KITAE_CACHE", tempfile.mkdtemp(prefix="kitae-xla-"))
-    # The first backward pass of a process counts its devices, and those that come later have none.
-    import torch_xla
+    # The first backward pass of a process counts its devices, and those that come later have none; and the
+    # folder of programs is chosen before anything is computed.
+    from kitae.backend.table import select
 
-    torch_xla.device()
+    select("xla")

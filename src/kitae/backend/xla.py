@@ -201,13 +201,15 @@ class _Artefacts:
 
 
 @cache
-def _artefacts() -> _Artefacts:
-    """One in a process, which cannot change the folder of its programs."""
-    return _Artefacts(_library())
+def _artefacts() -> _Artefacts | _NoArtefacts:
+    """One in a process, which has one folder of programs; none where something was computed before."""
+    library = _library()
+    begun = library.core._xla_computation_cache_is_initialized()
+    return _NoArtefacts() if begun else _Artefacts(library)
 
 
 class _NoArtefacts:
-    """Neuron's own cache, which is looked into by its log."""
+    """Nothing is known of them here; Neuron's own cache is looked into by its log."""
 
     def of(self, key: str | None) -> str | None:
         """Not known here."""
