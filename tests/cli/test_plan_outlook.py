@@ -139,6 +139,10 @@ def test_curves_of_a_recipe(path: str, capsys: pytest.CaptureFixture):
         (["--search", "--mtbf-hours", "9"], "--mtbf-hours: it has no effect here; take it, or --search, out"),
         (["--simulate", "1..4", "--until", "2099-01-01"], "--until: it has no effect here"),
         (["--mtbf-hours", "9"], "--mtbf-hours: it needs --instance"),
+        (
+            ["--search", "--instance", "trn1.2xlarge"],
+            "none of trn1.2xlarge, however it is cut; take another inst",
+        ),
         (["--search", "--instance", "r6a.12xlarge"], "it has no accelerator"),
         (["--search", "--set", "training.duration=2 epochs"], "the length is unknown"),
     ],

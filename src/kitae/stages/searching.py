@@ -92,9 +92,11 @@ def search(
         ways += _searched(path, overrides, one, most_nodes, rent).ways(one)
     if not ways:
         listed = ", ".join(one.name for one in machines)
+        linked = any(one.efa for one in machines)
+        most, more = (f", up to {most_nodes} nodes", "more --nodes, ") if linked else ("", "")
         raise RecipeError(
-            f"--search: this fits on none of {listed}, up to {most_nodes} nodes, however it is cut; take "
-            "more --nodes, another instance, a smaller model, or shorter rows"
+            f"--search: this fits on none of {listed}{most}, however it is cut; take {more}another instance, "
+            "a smaller model, or shorter rows"
         )
     kept = limits.keep(ways)
     if not kept:
