@@ -49,3 +49,27 @@ def test_a_child_of_a_parent_that_is_gone_already_ends_at_once():
         assert child.stdout is not None
         assert child.stdout.read() == ""
     assert child.returncode == -9
+
+
+def test_a_command_ends_with_what_started_it(tmp_path: Path):
+    """Whatever program it is; nothing of its variables or words changes."""
+    shell = 'echo "$1 $PYTHONSTARTUP"; exec sleep 60'
+    command = f"[*orphans.bound(), 'sh', '-c', {shell!r}, 'sh', 'a  b']"
+    variables = "{**os.environ, 'PYTHONSTARTUP': 'x'}"
+    code = (
+        f"import os, subprocess\nfrom kitae.launch import orphans\nsubprocess.run({command}, env={variables})"
+    )
+    with run(code) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "a  b x\n"
+        parent.kill()
+        assert parent.stdout.read() == ""
+
+
+def test_a_command_of_a_parent_that_is_gone_is_not_begun():
+    with run(
+        "import os, sys\nfrom kitae.launch import orphans\n*words, pid = orphans.bound()\n"
+        "os.execv(words[0], [*words, '1', 'echo', 'begun'])"
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.read() == ""

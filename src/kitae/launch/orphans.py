@@ -1,4 +1,7 @@
-"""A process that ends with the one that started it, however that ended."""
+"""A process that ends with the one that started it, however that ended.
+
+Run as a program with a parent's pid and a command it becomes that command: `bound` gives its words.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,11 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def bound() -> tuple[str, ...]:
+    """Words in front of a command that is to end, by SIGKILL, with this process; only Linux does so."""
+    return (sys.executable, "-I", "-S", __file__, str(os.getpid()))
+
+
 def _kernel_promises() -> bool:
     """Ask Linux to do it."""
     if not sys.platform.startswith("linux"):
@@ -36,3 +44,13 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_S)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _become(parent: str, *command: str) -> None:
+    _kernel_promises()  # which holds for what this process becomes
+    if os.getppid() == int(parent):
+        os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    _become(*sys.argv[1:])

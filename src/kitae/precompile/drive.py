@@ -68,6 +68,8 @@ class Tool:
     environment: Mapping[str, str]
     report: Report
     asked: Compiling = PLAIN
+    starter: Sequence[str] = ()
+    """Words in front of the program."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def _run(tool: Tool, words: Sequence[str], log: Path, *, retry_failed: bool = Fa
     with (
         storage_errors(log),
         log.open("wb") as file,
-        _started([tool.program, *words], environment) as process,
+        _started([*tool.starter, tool.program, *words], environment) as process,
     ):
         assert process.stdout is not None
         teller = _Teller(tool.report)

@@ -17,6 +17,7 @@ from typing import Any
 
 from kitae.errors import KitaeError, PrecompileError
 from kitae.launch.environment import surrounded
+from kitae.launch.orphans import bound
 from kitae.precompile.answer import said_of_locks
 from kitae.precompile.caches import check_root, place_of
 from kitae.precompile.drive import (
@@ -67,7 +68,7 @@ def compile_here(order: Order, folder: Path, report: Report, name: str = "") -> 
         run = None
         if order.compiles and _open_graphs(order.names, place.entries(), report):
             environment = dict(os.environ)
-            tool = Tool(find_tool(environment), environment, report, order.asked)
+            tool = Tool(find_tool(environment), environment, report, order.asked, bound())
             log = folder / f"compile{name and '-'}{name}.log"
             run = compile_collected(tool, order.command, log, len(set(order.names)))
         found = _needed_entries(order.names, place.entries())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kitae.errors import PrecompileError
 from kitae.launch.environment import surrounded
+from kitae.launch.orphans import bound
 from kitae.precompile.answer import Needed
 from kitae.precompile.caches import check_root, place_of
 from kitae.precompile.compile_log import CompileLog, Module, read_log
@@ -73,7 +74,8 @@ def _collect_here(job: Job, command: Sequence[str], log: Path) -> int:
     with surrounded(job.backend, job.recipe.training.precision):
         check_root(place_of("neuron"))  # before the minutes of a trial
         environment = dict(os.environ)
-        return collect(Tool(find_tool(environment), environment, job.report), command, log).code
+        tool = Tool(find_tool(environment), environment, job.report, starter=bound())
+        return collect(tool, command, log).code
 
 
 def _collect_on(machines: Machines, command: Sequence[str], log: Path) -> int:
@@ -164,7 +166,7 @@ def _try_out(job: Job) -> Path:
         replace_file(folder / MACHINES, json.dumps(asdict(job.machines)).encode())
     log = folder.parent / "trial.log"
     job.report(f"precompile: a trial run compiles what it meets; its log is {log}")
-    code = run_logged([*TRIAL, str(folder)], log)
+    code = run_logged([*bound(), *TRIAL, str(folder)], log)
     if code:
         raise PrecompileError(
             f"the trial run failed (exit code {code}): {last_error(log)}; all of it is in {log}"

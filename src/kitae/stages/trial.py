@@ -45,9 +45,14 @@ def trial_folder(job: Job) -> Path:
 
 
 def write_trial(job: Job) -> Path:
-    """Make the trial's folder anew, with its recipe; where it is. The text must be prepared."""
+    """Make the trial's folder anew, with its recipe; where it is. The text must be prepared.
+
+    Raises `KitaeError` when an earlier trial still works there.
+    """
     folder = trial_folder(job)
     if folder.exists():  # graphs of an earlier trial are not those of this one
+        with RunFolder(folder).held():
+            pass  # none has outlived the process that started it
         remove_folder(folder)
     replace_file(folder / "recipe.yaml", dump_resolved(trial_recipe(job)).encode())
     return folder
