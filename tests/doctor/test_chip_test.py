@@ -132,6 +132,23 @@ def test_the_command_line(
     assert main(["doctor", "--chip-test", "--backend", "cpu", "--out", str(tmp_path / "b")]) == 1
     assert "one: failed" in capsys.readouterr().out
     assert main(["doctor", "--chip-test", "--backend", "tpu", "--out", str(tmp_path / "c")]) == 2
+    assert main(["doctor", "--chip-test", "--target", "cpu"]) == 2
+    assert main(["doctor", "--out", str(tmp_path / "c")]) == 2
+    assert "give --chip-test, too" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "file").touch()
+    assert main(["doctor", "--chip-test", "--backend", "cpu", "--out", str(tmp_path / "file")]) == 7
+    assert f"error: cannot save to {tmp_path / 'file'}: Not a directory" in capsys.readouterr().err
+
+
+def test_what_lies_beside_the_page_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run, "PARTS", {"one": fit})
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/thesis").write_text("mine")
+    chip_test(CpuBackend, tmp_path, lambda line: None)
+    assert (tmp_path / "work/thesis").read_text() == "mine"
 
 
 def test_its_recipe_is_one(tmp_path: Path):

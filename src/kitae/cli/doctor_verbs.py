@@ -54,22 +54,29 @@ def doctor(
     backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of --chip-test: cpu, cuda, xla or neuron.")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Of --chip-test: where its page goes.")] = Path(
-        "chip-test"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Of --chip-test: where its page goes.", show_default="chip-test"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Look whether machine, tokenizer, dictionary and text fit together; exit code 1 when they do not.
 
     With --target also: every variable that ranks get there, with its reason, and what this machine lacks.
     """
-    if chip_test:
-        _test_chip(backend, out, as_json)
-        return
     from kitae.doctor.checks import examine
     from kitae.errors import RecipeError
     from kitae.stages.examining import aim, patient_of
 
+    if chip_test:
+        if subject or changes or dictionary or target or precision:
+            raise RecipeError(
+                "--chip-test tries this machine as it is: leave out all but --backend and --out"
+            )
+        _test_chip(backend, out or Path("chip-test"), as_json)
+        return
+    if backend is not None or out is not None:
+        raise RecipeError("--backend and --out are of the chip test; give --chip-test, too")
     if target is not None:
         patient = aim(target, precision, subject, changes, dictionary)
     elif precision is not None:

@@ -8,21 +8,23 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kitae.doctor.chip.judge import Result
+from kitae.storage.disk import storage_errors
 from kitae.storage.files import replace_file
 
 NAME = "chip-test"
 
 
 def write_page(folder: Path, facts: Mapping[str, str], results: Mapping[str, Result]) -> Path:
-    """Write `chip-test.md` and `chip-test.json`; the first one's path."""
+    """Write `chip-test.md` and `chip-test.json`; the first one's path. Raises `StorageError`."""
     page = folder / f"{NAME}.md"
-    replace_file(page, markdown(facts, results).encode())
     values = {
         "format": 1,
         "machine": dict(facts),
         "parts": {name: asdict(one) for name, one in results.items()},
     }
-    replace_file(folder / f"{NAME}.json", (json.dumps(values, indent=1) + "\n").encode())
+    with storage_errors(folder):
+        replace_file(page, markdown(facts, results).encode())
+        replace_file(folder / f"{NAME}.json", (json.dumps(values, indent=1) + "\n").encode())
     return page
 
 

@@ -17,13 +17,14 @@ from kitae.backend.base import Backend
 from kitae.backend.stack import instance_type, neuron_package, stack_here
 from kitae.doctor.chip import judge
 from kitae.doctor.chip.judge import Result
-from kitae.doctor.chip.page import write_page
+from kitae.doctor.chip.page import NAME, write_page
 from kitae.doctor.chip.recorded import recorded
 from kitae.doctor.neuron_devices import driver_version
 from kitae.errors import KitaeError, StoppedError
 from kitae.launch.local import launch_ranks
 from kitae.launch.order import Launch
 from kitae.model.neuron_attention import SOURCES
+from kitae.storage.disk import storage_errors
 
 WORK = "kitae.doctor.chip.work"
 CHIPS = ("trn1-xla", "torchneuron")
@@ -58,11 +59,15 @@ Test = Callable[[Bench], Result]
 
 
 def chip_test(backend: type[Backend], out: Path, report: Report) -> dict[str, Result]:
-    """Try everything; the results by part. The page lies in `out` whenever and however this ends."""
+    """Try everything; the results by part. The page lies in `out` whenever and however this ends.
+
+    Raises `StorageError` when nothing can be written there.
+    """
     stack = stack_here(backend.name)
-    bench = Bench(backend.name, stack, backend.devices(), out / "work")
-    shutil.rmtree(bench.folder, ignore_errors=True)
-    bench.folder.mkdir(parents=True)
+    bench = Bench(backend.name, stack, backend.devices(), out / f"{NAME}-work")
+    with storage_errors(out):
+        shutil.rmtree(bench.folder, ignore_errors=True)
+        bench.folder.mkdir(parents=True)
     facts = facts_of(bench)
     results = {name: Result("not reached", "the test was stopped before") for name in PARTS}
     for name, test in PARTS.items():
