@@ -214,3 +214,8 @@ def test_caches_of_single_files_travel_too(tmp_path: Path):
     (root / "ab/cd/x.tmp").unlink()
     assert tree(tmp_path / "to") == tree(root)
     shutil.rmtree(root)
+
+
+def test_what_is_no_file_is_told(tmp_path: Path):
+    with pytest.raises(PrecompileError, match=r"cannot be read \(Is a directory\); name another file"):
+        brought(tmp_path, tmp_path / "to")

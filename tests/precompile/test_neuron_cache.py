@@ -47,6 +47,13 @@ def test_an_artefact_that_is_not_whole_is_never_done(tmp_path: Path):
     assert judged(write_entry(tmp_path, NAME, "done", neff=b"")).state == "half-written"
 
 
+def test_a_folder_of_an_artefacts_name_is_none(tmp_path: Path):
+    folder = write_entry(tmp_path, "MODULE_1+a", "empty")
+    (folder / "model.neff").mkdir()
+    (folder / "model.done").touch()
+    assert read_entry(folder).state == "half-written"
+
+
 def test_a_poisoned_entry_says_the_compilers_first_error(tmp_path: Path):
     entry = judged(write_entry(tmp_path, NAME, "failed"))
     assert entry.why == ("[NLA001]  Unhandled exception with message: === BIR verification failed ===")

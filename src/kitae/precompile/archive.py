@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from kitae.errors import PrecompileError
+from kitae.errors import PrecompileError, StorageError
 from kitae.precompile.caches import CACHES, Place
 from kitae.precompile.entries import Entry
 from kitae.storage.disk import storage_errors
@@ -141,6 +141,12 @@ def import_archive(file: Path, place_of: Callable[[str], Place], report: Report)
                     _take(listed, tar, members, place.root, there, done, report)
     except FileNotFoundError:
         raise PrecompileError(f"{file} is not there; get it, or name another file") from None
+    except StorageError:  # of the cache
+        raise
+    except OSError as error:
+        raise PrecompileError(
+            f"{file} cannot be read ({error.strerror or error}); name another file"
+        ) from error
     except (tarfile.TarError, EOFError) as error:
         raise PrecompileError(
             f"{file} cannot be read to its end ({error}); {done.entries} entries are in the cache: get the "

@@ -81,7 +81,7 @@ def _state(folder: Path, locks: tuple[Lock, ...]) -> State:
 
 def _size_of(file: Path) -> int:
     try:
-        return file.stat().st_size
+        return file.stat().st_size if file.is_file() else 0
     except OSError:  # not there, or gone meanwhile
         return 0
 
