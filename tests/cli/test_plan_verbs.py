@@ -62,6 +62,13 @@ def test_8b_does_not_fit_the_small_machine_and_says_what_would(path: str, capsys
     assert "--instance trn1.32xlarge" in out
 
 
+def test_probabilities_that_are_written_out_are_not_called_dropout(path: str, capsys: pytest.CaptureFixture):
+    assert main(["plan", path, *FOUR, "--set", "data.document_mask=true"]) == 0
+    out = capsys.readouterr().out
+    assert "  probabilities" in out
+    assert "dropout" not in out
+
+
 def test_what_links_do_not_join_is_said(path: str, capsys: pytest.CaptureFixture):
     for size, said in ((8, False), (16, True), (32, False)):
         found = planned(capsys, path, *FOUR, "--set", f"parallel.tensor_parallel_size={size}")

@@ -79,7 +79,7 @@ def _time(found: Estimate) -> Table:
     rows = {
         "an update": [interval(*phase.time.interval) for phase in found.phases],
         **{
-            f"  {name}": [span(_part(phase, name)) for phase in found.phases]
+            f"  {_SHOWN.get(name, name)}": [span(_part(phase, name)) for phase in found.phases]
             for name in ("products", "weights", "dropout", "tensor_parallel", "copies", "optimizer", "host")
             if any(_part(phase, name) for phase in found.phases)
         },
@@ -92,6 +92,10 @@ def _time(found: Estimate) -> Table:
     if found.steps is None:
         shown.add_row("length", "unknown: epochs of a text that is not prepared; run kitae prepare first")
     return shown
+
+
+_SHOWN = {"dropout": "probabilities"}
+"""Of attention through memory: with dropout always, without it where attention is not one kernel."""
 
 
 def _part(phase: Phase, name: str) -> float:
