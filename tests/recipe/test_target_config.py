@@ -38,6 +38,7 @@ def test_times_are_read_as_slurm_reads_them(text, seconds, write):
 def test_what_cannot_be_is_told_with_the_way_out(write):
     path = write()
     assert "target.nodes: several nodes need target.kind slurm" in error_of(path, "target.nodes=3")
+    assert "at most 100000" in error_of(path, SLURM, "target.nodes=99999999")
     assert "target.nodes.min: 4 is more than max (2)" in error_of(
         path, SLURM, "target.nodes={min: 4, max: 2}"
     )

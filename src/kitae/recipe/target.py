@@ -12,6 +12,8 @@ from kitae.recipe.base import FieldError, NonEmpty, Positive, Section
 TIME_PATTERN = r"^(\d+-\d{1,2}(:\d{2}){0,2}|\d+(:\d{2}){0,2})$"
 ClusterTime = Annotated[str, Field(pattern=TIME_PATTERN)]
 """A time as Slurm takes it: minutes[:seconds], hours:minutes:seconds or days-hours[:minutes[:seconds]]."""
+NodeCount = Annotated[int, Field(ge=1, le=100_000)]
+"""More nodes than any cluster has are a slip of the finger."""
 
 OWN_DIRECTIVES = (
     *(
@@ -42,9 +44,9 @@ def seconds_of(time: str) -> int:
 class NodeRange(Section):
     """As many nodes as there are, within bounds."""
 
-    min: Positive
+    min: NodeCount
     """Fewest to train on."""
-    max: Positive
+    max: NodeCount
     """Most to train on."""
 
     @model_validator(mode="after")
@@ -65,7 +67,7 @@ class TargetConfig(Section):
     new_graphs: Literal["error", "warn"] = "error"
     """What follows when xla has to compile a graph in the middle of a training: error stops and names what
     changed, warn goes on."""
-    nodes: Positive | NodeRange = 1
+    nodes: NodeCount | NodeRange = 1
     """Nodes to train on: a number, or {min: 2, max: 4} to go on with fewer when some fail or do not come."""
     processes_per_node: Positive | Literal["auto"] = "auto"
     """Processes on each node; auto: as many as it has devices, 1 on a CPU."""
