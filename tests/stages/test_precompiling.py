@@ -14,10 +14,13 @@ import pytest
 from job_case import kitae, write_recipe
 from neuron_cache import VERSION, write_entry
 
+from kitae.backend.cpu import CpuBackend
+from kitae.errors import KitaeError
 from kitae.precompile.cache_neuron import entries
 from kitae.stages import compile_ways, precompiling
 from kitae.stages.job import open_job
 from kitae.stages.pipeline import run_stages
+from kitae.stages.run_folder import RunFolder
 from kitae.stages.trial import trial_recipe, write_trial
 
 SOURCE = Path(precompiling.__file__).parents[2]
@@ -334,6 +337,25 @@ def test_a_trial_goes_through_saving_and_resuming_and_leaves_the_run_alone(case:
     assert not (job.cache / "state/history.jsonl").exists()  # no plan is to learn from it
 
 
+def test_more_processes_than_devices_are_refused_before_text_is_read(
+    chip: Chip, case: Path, capsys, monkeypatch
+):
+    monkeypatch.setattr(CpuBackend, "exclusive", True)
+    monkeypatch.setattr(CpuBackend, "devices", classmethod(lambda cls: 1))
+    assert kitae("precompile", "recipe.yaml", "--set", "parallel.data_parallel_size=2") == 2
+    assert "need as many cpu devices, and there are 1" in capsys.readouterr().err
+    assert not (case / "runs/tiny/precompile").exists()
+
+
+def test_a_trial_that_still_works_keeps_its_folder(case: Path):
+    """One that outlived the process which started it would write into the next one's."""
+    job, _ = shortened(case)
+    folder = write_trial(job)
+    with RunFolder(folder).held(), pytest.raises(KitaeError, match=r"process works in .*/trial"):
+        write_trial(job)
+    assert write_trial(job) == folder
+
+
 # ---- what a training used
 
 
@@ -375,6 +397,8 @@ def test_a_run_without_a_compilers_log_is_told(chip: Chip, case: Path, capsys):
     [
         ((), "name a recipe or a run to compile for"),
         (("--of", "none"), "there is no such run"),
+        (("recipe.yaml", "--rank", 3), "are of --trace-only"),
+        (("recipe.yaml", "--json"), "is of --of, --why-miss and --trace-only"),
     ],
 )
 def test_what_is_asked_wrongly(case: Path, capsys, words, text: str):

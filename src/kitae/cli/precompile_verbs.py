@@ -72,6 +72,7 @@ def precompile(
     from kitae.errors import RecipeError
     from kitae.precompile.drive import Compiling
 
+    _check_options(bool(rank or instance), trace_only, as_json, of is not None or why_miss is not None)
     if why_miss is not None:
         _why_miss(*why_miss, as_json)
     elif of is not None:
@@ -87,6 +88,16 @@ def precompile(
         changes = [*changes, *flags_of(target, nodes)]
         if not submitted(recipe, changes, "precompile", False, show, compiling=asked.words()):
             _here(recipe, changes, asked)
+
+
+def _check_options(of_trace: bool, trace_only: bool, as_json: bool, compares: bool) -> None:
+    """Raise `RecipeError` for what would be ignored."""
+    from kitae.errors import RecipeError
+
+    if of_trace and not trace_only:
+        raise RecipeError("--rank and --instance are of --trace-only; give that, too")
+    if as_json and not (trace_only or compares):
+        raise RecipeError("--json is of --of, --why-miss and --trace-only; leave it out")
 
 
 def _here(recipe: Path, changes: list[str], asked: Compiling) -> None:
@@ -125,7 +136,7 @@ def _of(run: Path, as_json: bool) -> None:
         facts = {
             "complete": said.complete,
             "needed": [asdict(one) for one in use.needed],
-            "compiled_in_training": [one.name for one in use.compiled],
+            "compiled_in_training": None if use.compiled is None else [one.name for one in use.compiled],
             "not_in_trial": [asdict(one) for one in use.unmet],
             "missing": [asdict(one) for one in said.missing],
         }
@@ -137,8 +148,9 @@ def _of(run: Path, as_json: bool) -> None:
 
 
 def _show_use(use: Use, said: Answer) -> None:
-    print(f"{said.needed} graphs were used, {len(use.compiled)} of them compiled while it trained")
-    for one in use.compiled:
+    told = "" if use.compiled is None else f", {len(use.compiled)} of them compiled while it trained"
+    print(f"{said.needed} graphs were used{told}")
+    for one in use.compiled or ():
         print(f"  {one.phase or 'unknown phase'}: {one.name}")
     for graph in use.unmet:
         print(f"  the trial run has not met {graph.phase} {graph.key} ({', '.join(map(str, graph.inputs))})")

@@ -48,6 +48,8 @@ class Way:
     """What a training has asked for, by its folder."""
     always: bool
     """Whether a training is preceded by it without being asked: its results can be taken."""
+    told: bool = False
+    """Whether logs of a training tell what was compiled while it trained."""
 
 
 # ---- Neuron through torch-xla
@@ -224,7 +226,7 @@ def _used_torchneuron(run: Path) -> list[Needed]:
 
 
 WAYS: Mapping[str, Way] = {
-    "trn1-xla": Way("neuron", _compile_neuron, _look_neuron, _used_neuron, always=True),
+    "trn1-xla": Way("neuron", _compile_neuron, _look_neuron, _used_neuron, always=True, told=True),
     # On a CPU what was compiled cannot be loaded again: it shows that all is there, and saves no time.
     "xla-cpu": Way("xla", _compile_xla, _look_xla, _used_xla, always=False),
     # Operations are compiled when they are first called, in the training itself where nobody asked before.

@@ -84,7 +84,7 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
 
 
 def _check_topology(job: Job, last: str) -> None:
-    """Raise `RecipeError` now, not after an hour of reading text; devices only count for a training."""
+    """Raise `RecipeError` now, not after an hour of reading text; devices only count where one is run."""
     cut = job.recipe.parallel.tensor_parallel_size > 1
     if cut or job.recipe.objective != "causal-lm":
         config = importing.find_start(job).config
@@ -94,7 +94,8 @@ def _check_topology(job: Job, last: str) -> None:
                 check_cut(recipe, config)
     names = [stage.name for stage in STAGES]
     train = STAGES[names.index("train")]
-    if names.index(last) >= names.index("train") and not is_done(job, train):
+    # To compile ahead is to train a little.
+    if names.index(last) >= names.index("precompile") and not is_done(job, train):
         here = world_size(job.recipe) // job.recipe.target.most
         for warning in check_devices(here, BACKENDS[job.backend]):
             job.report(f"warning: {warning}")

@@ -170,8 +170,8 @@ class Use:
     """What a training has asked its compiler for."""
 
     needed: tuple[Needed, ...]
-    compiled: tuple[Needed, ...]
-    """Those that the compiler was called for while it trained."""
+    compiled: tuple[Needed, ...] | None
+    """Those that the compiler was called for while it trained; None where no log tells."""
     unmet: tuple[Graph, ...]
     """Those of its ledger that the trial run before it has not met."""
 
@@ -181,9 +181,12 @@ def used_by(run: Path, way: Way) -> Use:
     before = read_json(run / FOLDER / ANSWER).get("needed", [])
     phases = {one["name"]: one["phase"] for one in before}
     needed = tuple(replace(one, phase=one.phase or phases.get(one.name, "")) for one in way.used(run))
+    return Use(needed, _compiled(run, needed) if way.told else None, _unmet(run))
+
+
+def _compiled(run: Path, needed: Sequence[Needed]) -> tuple[Needed, ...]:
     names = {module.name for log in logs_of(run) for module in read(log).compiled}
-    compiled = tuple(one for one in needed if one.name in names)
-    return Use(needed, compiled, _unmet(run))
+    return tuple(one for one in needed if one.name in names)
 
 
 def _unmet(run: Path) -> tuple[Graph, ...]:
