@@ -148,9 +148,7 @@ def _unknown(words: Words, prompts: Sequence[Sequence[int]]) -> str:
     token = getattr(words.tokenizer.backend.model, "unk_token", None)
     number = None if token is None else words.tokenizer.backend.token_to_id(token)
     count = sum(one == number for ids in prompts for one in ids)
-    return (
-        f"{count} tokens of the prompts are {token}: the tokenizer lacks their text" if count else ""
-    )
+    return f"{count} tokens of the prompts are {token}: the tokenizer lacks their text" if count else ""
 
 
 def known_ids(model: TextModel) -> Any:
