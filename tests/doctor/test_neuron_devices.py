@@ -75,6 +75,20 @@ def test_words_before_the_list_and_a_list_in_an_object():
     assert parse_neuron_ls('{"devices": []}') == []
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"neuron_processes": ["x", None, {"pid": "x"}]},
+        {"neuron_processes": {"pid": 1}},
+        {"neuroncore_ids": 3, "nc_count": float("inf")},
+    ],
+)
+def test_fields_of_another_form_are_unknown(changes: dict[str, object]):
+    (found,) = parse_neuron_ls(json.dumps([entry(5, **changes)]))
+    assert (found.number, found.holders) == (5, ())
+    assert found.cores == (None if "nc_count" in changes else 2)
+
+
 @pytest.mark.parametrize("text", ["", "no devices", "{}", "[1, ", '{"a": 1}'])
 def test_what_is_no_listing(text: str):
     with pytest.raises(ValueError):

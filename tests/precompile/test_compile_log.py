@@ -183,3 +183,9 @@ def test_the_last_of_several_summaries_counts_and_a_broken_one_does_not():
     assert read_summary(broken) is None
     assert read_summary(first + broken) == read_summary(first)
     assert read_summary("nothing") is None
+
+
+def test_numbers_and_summaries_that_are_none_are_passed_over():
+    log = read_log([b"exitcode=" + b"9" * 6000 + b"\n", b"exit code: -9\n"])
+    assert log.codes[-1] == -9
+    assert read_summary("||NEURON_PARALLEL_COMPILE||: " + '{"a":' * 20_000) is None

@@ -74,10 +74,19 @@ def _device(entry: Mapping[str, Any], index: int) -> Device:
         _whole(entry.get("nc_count")),
         _whole(entry.get("logical_neuroncore_config")),
         _whole(entry.get("memory_size")),
-        tuple(one for one in map(_whole, entry.get("neuroncore_ids") or ()) if one is not None),
-        tuple(_holder(one) for one in entry.get("neuron_processes") or () if _whole(one.get("pid"))),
+        tuple(one for one in map(_whole, _listed(entry, "neuroncore_ids")) if one is not None),
+        tuple(
+            _holder(one)
+            for one in _listed(entry, "neuron_processes")
+            if isinstance(one, Mapping) and _whole(one.get("pid"))
+        ),
         str(entry.get("numa_node") or ""),
     )
+
+
+def _listed(entry: Mapping[str, Any], name: str) -> list[Any]:
+    found = entry.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _holder(entry: Mapping[str, Any]) -> Holder:
@@ -89,7 +98,7 @@ def _holder(entry: Mapping[str, Any]) -> Holder:
 def _whole(value: Any) -> int | None:
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -126,6 +135,6 @@ def driver_version(folder: Path | None = None) -> str | None:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None

@@ -17,11 +17,13 @@ MARK = "kitae-graph:"
 """Begins a line with which a training says that the graphs before it, of this process, are of a phase."""
 
 _MODULE = re.compile(r"(?:(neuronxcc-[^/\s'\"]+)/)?(?:model\.)?(MODULE_[0-9A-Za-z]+(?:\+[0-9A-Za-z]+)?)")
+_COUNT = r"(\d{1,9})"
 _PROGRESS = re.compile(
-    r"Current remaining items are (\d+), locked are (\d+), failed are (\d+), done are (\d+), total is (\d+)"
+    f"Current remaining items are {_COUNT}, locked are {_COUNT}, failed are {_COUNT}, done are {_COUNT}, "
+    f"total is {_COUNT}"
 )
-_TOTALS = re.compile(r"Total (graphs|successful compilations|failed compilations): (\d+)")
-_CODE = re.compile(r"(?:Received error code: |exitcode=|exit code:? |returned with exit code )(-?\d+)")
+_TOTALS = re.compile(f"Total (graphs|successful compilations|failed compilations): {_COUNT}")
+_CODE = re.compile(r"(?:Received error code: |exitcode=|exit code:? |returned with exit code )(-?\d{1,9})")
 _EVENTS = (
     # What a line says, and how it is called here; the first that fits.
     ("Extracting graphs (", "extracted"),

@@ -36,7 +36,7 @@ def read_summary(text: str) -> Summary | None:
     for begin in reversed(list(_BEGIN.finditer(plain))):
         try:
             value, _ = json.JSONDecoder().raw_decode(plain, begin.end())
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and isinstance(value.get("compilation_report"), dict):
             return _summary(value)
