@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -149,6 +150,7 @@ def test_the_oldest_go_until_the_rest_is_small_enough(tmp_path: Path):
         ((), "say what is to go"),
         (("--state", "bad"), "there is no such state; there are done, failed"),
         (("--older-than", "soon"), "--older-than soon: write it as 30d, 12h or 90m"),
+        (("--max-size", "²GB"), "--max-size ²GB: write"),
         (("--max-size", "50"), "--max-size 50: write it as 50GB or 800MB"),
         (("--state", "done", "--kind", "x"), "--kind x: there is no such cache; there are neuron"),
         (("--state", "done", "--root", "/x"), "--root needs one --kind"),
@@ -158,6 +160,20 @@ def test_what_is_asked_wrongly(root: Path, capsys, words: tuple[str, ...], text:
     assert kitae("cache", "prune", *words) == 2
     assert text in capsys.readouterr().err
     assert left(root) == set(STATES)
+
+
+def test_what_cannot_be_removed_is_told_and_not_called_removed(root: Path, capsys, monkeypatch):
+    def refuse(path: Path, **how: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr("kitae.precompile.prune.remove_folder", refuse)
+    assert kitae("cache", "clear-failed", "--yes") == 9
+    output = capsys.readouterr()
+    assert "cannot be removed (Read-only file system)" in output.err
+    assert "removed" not in output.out
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert kitae("cache", "clear-locks", "--yes") == 9
+    assert ".lock cannot be removed (Read-only file system)" in capsys.readouterr().err
 
 
 # ---- kitae's own
@@ -209,3 +225,9 @@ def test_an_import_onto_a_shared_file_system_is_refused(root: Path, tmp_path: Pa
 def test_a_kind_that_is_no_compilers_cannot_be_exported(root: Path, tmp_path: Path, capsys):
     assert kitae("cache", "export", tmp_path / "x.tar", "--kind", "data") == 2
     assert "a compiler's cache is one of neuron, torchneuron, xla" in capsys.readouterr().err
+
+
+def test_nothing_makes_no_archive(root: Path, tmp_path: Path, capsys):
+    assert kitae("cache", "export", tmp_path / "x.tar", "--kind", "neuron", "--root", tmp_path / "none") == 9
+    assert "is done (nothing is there): there is nothing to export" in capsys.readouterr().err
+    assert not (tmp_path / "x.tar").exists()

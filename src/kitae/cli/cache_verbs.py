@@ -114,14 +114,14 @@ def clear_locks(
     """Remove lock files that a killed compiler has left; others wait for them without end."""
     from kitae.precompile.answer import age_text
     from kitae.precompile.caches import all_entries
-    from kitae.precompile.prune import left_locks
+    from kitae.precompile.prune import left_locks, remove_lock
 
     entries = all_entries(_places(kind or _COMPILERS, root))
     locks = left_locks(entries, unknown=unknown)
     for lock in locks:
-        print(f"{'removed' if yes else 'would go'}: {lock.path} ({age_text(lock.age_s)} old, {lock.holder})")
         if yes:
-            lock.path.unlink(missing_ok=True)
+            remove_lock(lock)
+        print(f"{'removed' if yes else 'would go'}: {lock.path} ({age_text(lock.age_s)} old, {lock.holder})")
     kept = sum(len(entry.locks) for entry in entries) - len(locks)
     held = f"; {kept} stay: held, or nobody can tell" if kept else ""
     print(f"{len(locks)} locks {'removed' if yes else 'would go (--yes removes them)'}{held}")
@@ -165,11 +165,11 @@ def _remove(places: Iterable[Place], wanted: Any, yes: bool) -> None:
     count = size = 0
     for place in places:
         for entry in chosen(place.entries(), wanted):
+            if yes:
+                remove(entry)
             what = "removed" if yes else "would go"
             why = f": {entry.why}" if entry.why else ""
             print(f"{what}: {place.cache.kind} {entry.label} ({entry.state}, {_size(entry.size_bytes)}{why})")
-            if yes:
-                remove(entry)
             count, size = count + 1, size + entry.size_bytes
     print(f"{count} entries, {_size(size)} {'removed' if yes else 'would go (--yes removes them)'}")
 
@@ -298,6 +298,6 @@ def _in_units(option: str, text: str, units: dict[str, int], example: str) -> fl
 
     unit = next((unit for unit in units if text.endswith(unit)), None)
     number = text.removesuffix(unit or "")
-    if unit is None or not number.replace(".", "", 1).isdigit():
+    if unit is None or not number.replace(".", "", 1).isdecimal():
         raise RecipeError(f"{option} {text}: write it as {example}")
     return float(number) * units[unit]

@@ -53,6 +53,9 @@ def export(place: Place, to: Path) -> Done:
             entries.append(entry)
         else:
             done.left_out.append(f"{entry.label}: {entry.state}")
+    if not entries:
+        listed = ", ".join(done.left_out[:3]) or "nothing is there"
+        raise PrecompileError(f"no entry of {place.root} is done ({listed}): there is nothing to export")
     temporary = aside_name(to, "tmp")
     with storage_errors(to, sum(entry.size_bytes for entry in entries)):
         to.parent.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from kitae.errors import PrecompileError
 from kitae.precompile.entries import Entry, Lock, State
 from kitae.storage.folders import remove_folder
 
@@ -46,11 +49,29 @@ def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
 
 
 def remove(entry: Entry) -> None:
-    """Take an entry away; a reader sees it whole or not at all."""
-    if entry.path.is_dir():
-        remove_folder(entry.path)
-    else:
-        entry.path.unlink(missing_ok=True)
+    """Take an entry away; a reader sees it whole or not at all. Raises `PrecompileError`."""
+    with _told(entry.path):
+        if entry.path.is_dir():
+            remove_folder(entry.path)
+        else:
+            entry.path.unlink(missing_ok=True)
+
+
+def remove_lock(lock: Lock) -> None:
+    """Take a lock away. Raises `PrecompileError`."""
+    with _told(lock.path):
+        lock.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PrecompileError(
+            f"{path} cannot be removed ({error.strerror or error}); do it as its owner, on a disk that can "
+            "be written to"
+        ) from error
 
 
 def left_locks(entries: Sequence[Entry], *, unknown: bool = False) -> list[Lock]:
