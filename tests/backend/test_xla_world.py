@@ -43,7 +43,7 @@ def test_several_devices_in_a_process():
 
 
 @pytest.mark.parametrize(
-    ("device", "way_out"), [("CPU", "--backend cpu"), ("NEURON", "NEURON_PJRT_WORLD_SIZE")]
+    ("device", "way_out"), [("CPU", "target.backend: cpu"), ("NEURON", "NEURON_PJRT_WORLD_SIZE")]
 )
 def test_the_way_out_is_that_of_the_device(device, way_out, monkeypatch):
     monkeypatch.setenv("PJRT_DEVICE", device)

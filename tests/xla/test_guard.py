@@ -35,5 +35,5 @@ def test_two_worlds_are_refused(devices, reason, tmp_path, monkeypatch):
         launch_ranks("test_guard:work", {"folder": str(tmp_path)}, launch)
     told = str(caught.value)
     assert reason in told
-    assert "train in several processes with --backend cpu" in told
+    assert "train in several processes with target.backend: cpu" in told
     assert not [*tmp_path.glob("trained-*")]

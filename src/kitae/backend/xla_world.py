@@ -70,8 +70,8 @@ _RUNTIME = (
 )
 _WAY_OUT = {
     "CPU": (
-        "torch-xla cannot do this on a CPU: train in several processes with --backend cpu, and look at the "
-        "programs of all ranks with `kitae precompile RECIPE --trace-only`"
+        "torch-xla cannot do this on a CPU: train in several processes with target.backend: cpu, and look at "
+        "the programs of all ranks with `kitae precompile RECIPE --trace-only`"
     )
 }
 """By PJRT_DEVICE."""
