@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from kitae.backend import stack as stacks
-from kitae.backend.stack import stack_here, stack_of
+from kitae.backend.stack import compile_cache, stack_here, stack_of
 from kitae.catalog.environment import CONDITIONS, STACKS, refused, variables
 from kitae.errors import RecipeError
 from kitae.launch import environment
 from kitae.launch.environment import (
     Surroundings,
     check_ranks,
-    compile_cache,
     refusals,
     settings_of,
     shared_file_system,

@@ -145,6 +145,7 @@ def test_the_compilers_flag_wins_over_the_variable():
     assert root_of({}) == DEFAULT_ROOT
     assert root_of(url) == "s3://bucket/x"
     assert root_of({**url, "NEURON_CC_FLAGS": "--model-type transformer --cache_dir=/home/x"}) == "/home/x"
+    assert root_of({"NEURON_CC_FLAGS": "--cache_dir '/home/my x' -O1"}) == "/home/my x"
 
 
 def test_the_first_error_is_the_line_that_looks_so_else_the_first():

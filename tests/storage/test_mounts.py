@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kitae.storage.mounts import UNKNOWN, Mount, mount_of
+from kitae.storage.mounts import UNKNOWN, Mount, mount_of, shared_mount
 
 
 @pytest.fixture
@@ -69,3 +69,11 @@ def test_kinds_that_other_machines_see(kind: str):
 )
 def test_kinds_of_one_machine(kind: str):
     assert not Mount("", Path("/"), kind).is_network
+
+
+def test_a_folder_named_after_the_machine_is_its_own(table: Path):
+    def shared(path: str) -> str | None:
+        mount = shared_mount(table.parent / path, "node-3", lambda place: mount_of(place, table))
+        return None if mount is None else mount.kind
+
+    assert [shared(path) for path in ("home/me", "home/node-3/x", "home/me/fast")] == ["nfs4", None, None]

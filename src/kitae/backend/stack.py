@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -109,3 +110,21 @@ def neuron_package() -> NeuronPackage:
     elif len(xla) > len(native):
         kind = "xla"
     return NeuronPackage(kind, found.version, (*native, *xla))
+
+
+def compile_cache(environ: Mapping[str, str]) -> str | None:
+    """Where the XLA compiler's cache is to lie: --cache_dir in the flags wins over the variable."""
+    flags = _words(environ.get("NEURON_CC_FLAGS", ""))
+    for index, flag in enumerate(flags):
+        if flag.startswith("--cache_dir="):
+            return flag.removeprefix("--cache_dir=")
+        if flag == "--cache_dir" and index + 1 < len(flags):
+            return flags[index + 1]
+    return environ.get("NEURON_COMPILE_CACHE_URL")
+
+
+def _words(flags: str) -> list[str]:
+    try:
+        return shlex.split(flags)
+    except ValueError:  # a quote that is not closed
+        return flags.split()

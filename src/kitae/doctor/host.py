@@ -9,13 +9,13 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from kitae.backend.stack import compile_cache
 from kitae.doctor.finding import Finding, Level, Patient
 from kitae.doctor.target import Target
 from kitae.doctor.tools import ask
 from kitae.launch.environment import (
     OPEN_FILES,
     Surroundings,
-    compile_cache,
     has_efa,
     settings_of,
     shared_file_system,

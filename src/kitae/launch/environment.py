@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import os
 import resource
-import shlex
 import socket
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kitae.backend.stack import instance_type, stack_here
+from kitae.backend.stack import compile_cache, instance_type, stack_here
 from kitae.catalog.environment import refused, variables
 from kitae.catalog.instances import instances
 from kitae.catalog.neuron import machine_of
 from kitae.errors import RecipeError
-from kitae.storage.mounts import MOUNTS, mount_of
+from kitae.storage.mounts import MOUNTS, mount_of, shared_mount
 
 ROOT_PORT = 48620
 """Where Neuron's runtimes meet; to be kept free with sysctl net.ipv4.ip_local_reserved_ports."""
@@ -93,35 +92,17 @@ def _is_set(value: str | None, unwanted: str) -> bool:
     return value == unwanted if unwanted else value.strip().lower() not in ("", "0", "false")
 
 
-def compile_cache(environ: Mapping[str, str]) -> str | None:
-    """Where the XLA compiler's cache is to lie: --cache_dir in the flags wins over the variable."""
-    flags = _words(environ.get("NEURON_CC_FLAGS", ""))
-    for index, flag in enumerate(flags):
-        if flag.startswith("--cache_dir="):
-            return flag.removeprefix("--cache_dir=")
-        if flag == "--cache_dir" and index + 1 < len(flags):
-            return flags[index + 1]
-    return environ.get("NEURON_COMPILE_CACHE_URL")
-
-
-def _words(flags: str) -> list[str]:
-    try:
-        return shlex.split(flags)
-    except ValueError:  # a quote that is not closed
-        return flags.split()
-
-
 def unfit_cache(cache: str, host: str) -> str | None:
     """Why the XLA compiler's cache must not lie there, or None: several machines would share it."""
     if cache.startswith("s3://"):
         return None
     path = Path(cache).expanduser()
-    kind = shared_file_system(path)
-    if kind is None or any(host in part for part in path.parts):
+    mount = shared_mount(path, host, lambda place: mount_of(place, _MOUNTS))
+    if mount is None:
         return None
     return (
-        f"it lies on a file system that machines share ({kind}), where its locks break; unset it, or end the "
-        f"path with the machine's name ({host}), or take an s3:// address"
+        f"it lies on a file system that machines share ({mount.kind}), where its locks break; unset it, or "
+        f"end the path with the machine's name ({host})"
     )
 
 

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from kitae.backend.stack import compile_cache
 from kitae.precompile.entries import Entry, Lock, State, size_and_time
 from kitae.precompile.lock_holders import Holders
 
@@ -32,8 +33,7 @@ _PREFIX = re.compile(
 
 def root_of(environment: Mapping[str, str] = os.environ) -> str:
     """Where the cache is, a folder or an s3:// address; a flag of the compiler wins over the variable."""
-    flag = re.search(r"--cache_dir[= ](\S+)", environment.get("NEURON_CC_FLAGS", ""))
-    return flag[1] if flag else environment.get("NEURON_COMPILE_CACHE_URL") or DEFAULT_ROOT
+    return compile_cache(environment) or DEFAULT_ROOT
 
 
 def entries(root: Path) -> Iterator[Entry]:

@@ -12,7 +12,7 @@ from kitae.errors import PrecompileError
 from kitae.precompile import cache_files, cache_neuron
 from kitae.precompile.entries import Entry
 from kitae.storage.cache import cache_folder
-from kitae.storage.mounts import Mount, mount_of
+from kitae.storage.mounts import Mount, mount_of, shared_mount
 
 Environment = Mapping[str, str]
 
@@ -97,9 +97,8 @@ def check_root(place: Place, mounted: Callable[[Path], Mount] = mount_of) -> Non
 
     One in a folder that is named after this machine is its own.
     """
-    mount = mounted(place.root)
-    own = any(socket.gethostname() in part for part in place.root.parts)
-    if mount.is_network and not place.cache.shareable and not own:
+    mount = shared_mount(place.root, socket.gethostname(), mounted)
+    if mount is not None and not place.cache.shareable:
         raise PrecompileError(
             f"{place.root} lies on {mount.source} ({mount.kind}), which other machines see, too: the locks "
             f"of {place.cache.what} break there, and with them its files; put it on this machine's own disk "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,15 @@ def mount_of(path: Path, table: Path | None = None) -> Mount:
     found = [mount for line in lines if (mount := _read(line)) and place.is_relative_to(mount.folder)]
     # Of two on the same folder, the later one covers the earlier.
     return max(enumerate(found), key=lambda one: (len(one[1].folder.parts), one[0]))[1] if found else UNKNOWN
+
+
+def shared_mount(path: Path, host: str, mounted: Callable[[Path], Mount] = mount_of) -> Mount | None:
+    """The file system that `path` lies on, where other machines see the path; else None.
+
+    A folder that is named after this machine, called `host`, is its own.
+    """
+    mount = mounted(path)
+    return mount if mount.is_network and not any(host in part for part in path.parts) else None
 
 
 def _read(line: str) -> Mount | None:
