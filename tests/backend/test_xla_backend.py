@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -100,3 +101,28 @@ def test_nothing_of_torch_xla_is_imported_by_the_table():
     code = "import sys; from kitae.backend import table; table.available(); print('torch_xla' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("device", "variable"), [("CPU", "CPU_NUM_DEVICES"), ("NEURON", "NEURON_RT_NUM_CORES")]
+)
+def test_a_number_of_devices_that_is_none_is_told(installed, monkeypatch, device, variable):
+    monkeypatch.setattr(xla, "find_spec", lambda name: object())
+    (installed / "neuron0").touch()
+    monkeypatch.setenv("PJRT_DEVICE", device)
+    monkeypatch.setenv(variable, "0-1")
+    with pytest.raises(RecipeError, match=f"{variable}=0-1 is no number of devices: set it to one, or unset"):
+        XlaBackend.devices()
+
+
+def test_notes_of_programs_with_broken_bytes_are_read(installed, monkeypatch):
+    monkeypatch.setenv("KITAE_CACHE", str(installed / "cache"))
+    library = SimpleNamespace(runtime=SimpleNamespace(initialize_cache=lambda folder, readonly: None))
+    artefacts = xla._Artefacts(library)
+    (folder,) = (installed / "cache/compiled").iterdir()
+    (folder / xla.NOTES).write_bytes(b"\xff\xfe junk\naa11 123\n\xff b c\n")
+    (folder / "123").touch()
+    assert artefacts.of("aa11") == "123"
+    (folder / "456").touch()
+    assert artefacts.of("bb22") == "456"
+    assert xla._Artefacts(library).of("bb22") == "456"

@@ -74,8 +74,8 @@ class XlaBackend(Backend):
         if cls.unavailable() is not None:
             return 0
         if os.environ.get("PJRT_DEVICE") == "CPU":
-            return int(os.environ.get("CPU_NUM_DEVICES", "1"))
-        return int(os.environ.get("NEURON_RT_NUM_CORES") or CORES_OF_A_DEVICE * len(neuron_devices()))
+            return _number("CPU_NUM_DEVICES", 1)
+        return _number("NEURON_RT_NUM_CORES", CORES_OF_A_DEVICE * len(neuron_devices()))
 
     @classmethod
     def transport(cls, local_size: int) -> tuple[str, bool]:
@@ -192,7 +192,8 @@ class _Artefacts:
 
     def _noted(self) -> dict[str, str]:
         with suppress(OSError):
-            lines = (line.split() for line in self._notes.read_text(encoding="utf-8").splitlines())
+            text = self._notes.read_text(encoding="utf-8", errors="replace")
+            lines = (line.split() for line in text.splitlines())
             return {words[0]: words[1] for words in lines if len(words) == 2}
         return {}
 
@@ -251,6 +252,14 @@ def _library() -> _Library:
 def neuron_devices() -> list[Path]:
     """The devices that a Neuron driver shows here."""
     return sorted(one for one in DEVICES.glob("neuron*") if one.name[6:].isdigit())
+
+
+def _number(variable: str, otherwise: int) -> int:
+    """What a variable says. Raises `RecipeError` where that is no number."""
+    text = os.environ.get(variable) or str(otherwise)
+    if not text.isdecimal():
+        raise RecipeError(f"{variable}={text} is no number of devices: set it to one, or unset it")
+    return int(text)
 
 
 def _not_installed() -> str | None:
