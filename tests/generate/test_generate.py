@@ -2,7 +2,7 @@ import pytest
 import torch
 from tiny_decoders import CASES, random_ids, reference, same_in_kitae
 
-from kitae.errors import DataError, RecipeError
+from kitae.errors import DataError, RecipeError, WeightsError
 from kitae.generate import generate
 from kitae.generate.cache import static_length
 from kitae.generate.decoding import padded_length
@@ -135,6 +135,16 @@ def test_a_full_context_ends_the_row():
     found = continue_prompts(network, [PROMPT, long], Wish(20))
     assert [(len(one.ids), one.ended) for one in found] == [(20, "length"), (6, "context")]
     assert found[0].ids == generate(same_in_kitae(reference("llama2")), PROMPT, 20)
+
+
+@pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.0, top_p=0.9)])
+def test_logits_that_are_no_numbers_are_told_of(sampler):
+    """Weights of a training that diverged."""
+    decoder = same_in_kitae(reference("llama2"))
+    with torch.no_grad():
+        decoder.norm.weight[0] = float("nan")
+    with pytest.raises(WeightsError, match="the model gives NaN"):
+        continue_prompts(network_of(decoder), [PROMPT], Wish(3, sampler=sampler))
 
 
 def test_unknown_ids_are_never_chosen_even_where_they_are_likeliest():

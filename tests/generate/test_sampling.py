@@ -76,17 +76,35 @@ def exact(logits, temperature=1.0, top_k=None, top_p=None, min_p=None):
     ],
 )
 def test_draws_follow_the_exact_distribution(options, size):
-    """A chi-squared test at 1 in 10,000; the seed is fixed, so that it passes always or never."""
+    """The seed is fixed, so that it passes always or never."""
     logits = torch.randn(size, generator=torch.Generator().manual_seed(5)) * 2
     wanted = exact(logits.tolist(), **options)
     sampler = Sampler(**{"temperature": 1.0, **options}, seed=11)
     torch.testing.assert_close(
         sampler.probabilities(logits).double(), torch.from_numpy(wanted), atol=1e-6, rtol=1e-4
     )
+    counts = counted(sampler, logits)
+    assert not counts[wanted == 0].any()
+    assert is_likely(counts, wanted)
+
+
+@pytest.mark.parametrize("size", [40, 3000])
+@pytest.mark.parametrize("temperature", [0.85, 1.2])
+def test_the_chi_squared_test_tells_near_distributions_apart(temperature, size):
+    """That it has power: another temperature is found."""
+    logits = torch.randn(size, generator=torch.Generator().manual_seed(5)) * 2
+    assert not is_likely(counted(Sampler(temperature, seed=11), logits), exact(logits.tolist()))
+
+
+def counted(sampler, logits):
+    """How often each token is drawn."""
     rows = logits.expand(DRAWS // 40, -1)
     drawn = torch.cat([sampler.choose(rows, number, range(len(rows))) for number in range(40)])
-    counts = np.bincount(drawn.numpy(), minlength=size)
-    assert not counts[wanted == 0].any()
+    return np.bincount(drawn.numpy(), minlength=len(logits))
+
+
+def is_likely(counts, wanted):
+    """A chi-squared test at 1 in 10,000."""
     likely = wanted * DRAWS >= 5  # rarer ones go together
     found = [*counts[likely], counts[~likely].sum()]
     due = [*wanted[likely] * DRAWS, wanted[~likely].sum() * DRAWS]
@@ -94,7 +112,7 @@ def test_draws_follow_the_exact_distribution(options, size):
     freedom = sum(other > 0 for other in due) - 1
     # Wilson and Hilferty's quantile, at 3.72 standard deviations.
     limit = freedom * (1 - 2 / (9 * freedom) + 3.72 * math.sqrt(2 / (9 * freedom))) ** 3
-    assert statistic < limit
+    return statistic < limit
 
 
 def test_draws_depend_on_seed_sample_and_number_alone():
@@ -119,7 +137,7 @@ def test_what_has_no_token_is_never_drawn_at_any_temperature(options):
     assert len(set(drawn.tolist())) == 40
 
 
-@pytest.mark.parametrize("temperature", [1e-30, 1e30])
+@pytest.mark.parametrize("temperature", [1e-300, 1e-30, 1e30, 1e300])
 def test_no_temperature_is_too_small_or_too_large(temperature):
     logits = torch.tensor([[1e4, -1e4, 9e3, float("-inf")]])
     drawn = Sampler(temperature).choose(logits, 0, [0])
@@ -144,6 +162,7 @@ def test_penalty_is_that_of_ctrl():
     [
         ({"temperature": -0.1}, "temperature: -0.1"),
         ({"temperature": float("nan")}, "temperature: nan"),
+        ({"temperature": float("inf")}, "temperature: inf"),
         ({"top_k": 0}, "top_k: 0"),
         ({"top_p": 0.0}, "top_p: 0.0"),
         ({"top_p": 1.5}, "top_p: 1.5"),

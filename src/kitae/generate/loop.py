@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from kitae.errors import DataError, RecipeError
+from kitae.errors import DataError, RecipeError, WeightsError
 from kitae.generate.decoding import CHUNK, Decoding
 from kitae.generate.network import Network
 from kitae.generate.sampling import NEVER, Sampler
@@ -66,7 +66,7 @@ def continue_prompts(
     """What follows each prompt: row p * samples + s is sample s of prompt p.
 
     `check` is called before each forward pass and may raise. Raises DataError for a prompt that is empty,
-    does not fit the vocabulary or leaves no room in the context.
+    does not fit the vocabulary or leaves no room in the context, WeightsError where logits are NaN.
     """
     for prompt in prompts:
         check_prompt(network.config, prompt)
@@ -109,6 +109,11 @@ class _Rows:
         """Choose the next token of each row from its logits [B, V]: ids [B]."""
         if self._never is not None:
             logits = logits.masked_fill(self._never, NEVER)
+        if logits.amax(-1).isnan().any():
+            raise WeightsError(
+                "the model gives NaN where likelihoods should be: its weights are broken (a training that "
+                "diverged?), or too large for this --dtype"
+            )
         number = len(max((one.ids for one in self.found), key=len))
         ids = self._wish.sampler.choose(logits, number, self._samples, self._seen)
         if self._seen is not None:

@@ -18,6 +18,7 @@ from kitae.model.init import keyed_generator
 _FIRST_LOOK = 1024
 """Of how many tokens the most likely are sorted first: they nearly always hold the share p."""
 NEVER = float("-inf")
+_FP32 = torch.finfo(torch.float32)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Sampler:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require(self.temperature >= 0, "temperature", self.temperature, "0 (greedy) or more")
+        hot = self.temperature
+        _require(0 <= hot < float("inf"), "temperature", hot, "0 (greedy) or more, and finite")
         k, penalty = self.top_k, self.repetition_penalty
         _require(k is None or k >= 1, "top_k", k, "a whole number above 0, or none")
         _require(_is_share(self.top_p), "top_p", self.top_p, "above 0 and at most 1, or none")
@@ -77,7 +79,8 @@ class Sampler:
     def _candidates(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids and shares of what may be drawn; shares need not sum to 1, and some may be 0."""
         size = len(logits)
-        logits = (logits - logits.max()) / self.temperature  # at most 0: no temperature is too small
+        # At most 0, and divided by a number of fp32: no temperature is too small or too large.
+        logits = (logits - logits.max()) / min(max(self.temperature, _FP32.tiny), _FP32.max)
         if self.top_k is not None and self.top_k < size:
             # Equal ones behind the k-th stay: which of them are first is an accident.
             logits = logits.masked_fill(logits < logits.topk(self.top_k).values[-1], NEVER)
