@@ -14,7 +14,10 @@ from tiny_tokenizer import train_backend
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from kitae.backend.table import default_name
+from kitae.backend.xla import XlaBackend
 from kitae.generate.loop import _Rows
+from kitae.stages.text_model import Opening
 
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
@@ -186,8 +189,68 @@ def test_an_interrupt_keeps_what_is_there(
     calls.clear()
     assert kitae("generate", made, "--prompt", "The quick", "--stream", "--json") == 130
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert last["ended"] == "interrupted"
+    assert (last["ended"], last["tokens"], last["ids"]) == ("interrupted", 5, free["ids"][:5])
     assert free["text"].startswith(last["text"])
+    calls.clear()
+    assert kitae("generate", made, "--prompt", "The quick") == 130
+    assert capsys.readouterr().out == f"The quick{last['text']}\n"
+
+
+def test_an_interrupt_leaves_texts_that_had_ended_as_they_ended(
+    folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    (free,) = generated(capsys, folder, "--prompt", "The quick")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": free["ids"][0]}))
+    take, calls = _Rows.take, []
+
+    def interrupted(rows: _Rows, logits: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return take(rows, logits)
+
+    monkeypatch.setattr(_Rows, "take", interrupted)
+    assert kitae("generate", folder, "--json", "--prompt", "The quick", "--prompt", "a") == 130
+    first, second = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (first["input"], first["ended"], first["tokens"]) == ("The quick", "eos", 1)
+    assert (second["input"], second["ended"], second["tokens"]) == ("a", "interrupted", 3)
+
+
+def test_memory_that_is_refused_is_told_of(
+    made: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    def refused(rows: _Rows, logits: torch.Tensor) -> torch.Tensor:
+        return torch.empty(1 << 60)
+
+    monkeypatch.setattr(_Rows, "take", refused)
+    assert "not enough memory for 6 texts at once; lower --batch-size, --num" in failed(
+        capsys, 2, made, "--prompt", "a", "--prompt", "b", "--num", "3"
+    )
+
+
+def test_a_closed_standard_output_is_no_bug(
+    made: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sys.stdout", None)
+    assert kitae("generate", made, "--prompt", "a", "--max-new-tokens", "2") == 0
+
+
+def test_a_machine_that_compiles_each_shape_is_only_taken_when_it_is_named(
+    made: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """A Trainium is one process' alone, and would compile every length: a text there is asked for."""
+    monkeypatch.setattr(XlaBackend, "unasked", classmethod(lambda cls: True))
+    monkeypatch.setattr(XlaBackend, "unavailable", classmethod(lambda cls: None))
+    monkeypatch.setattr(XlaBackend, "__init__", lambda self: pytest.fail("taken"))
+    assert default_name() == "xla"
+    assert Opening(str(made)).backend_name() == "cpu"
+    assert Opening(str(made), backend="xla").backend_name() == "xla"
+    assert kitae("generate", made, "--prompt", "a", "--max-new-tokens", "2") == 0
+    capsys.readouterr()
+    monkeypatch.setattr(XlaBackend, "unavailable", classmethod(lambda cls: "it is not there"))
+    assert "backend 'xla' cannot be used: it is not there" in failed(
+        capsys, 2, made, "--prompt", "a", "--backend", "xla"
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,15 @@ def select(name: str | None = None) -> Backend:
     return chosen(name)()
 
 
+def aside_name(name: str | None = None) -> str:
+    """Name of what does work beside a training on the backend `name`; it takes no device.
+
+    Errors as of `chosen`.
+    """
+    backend = chosen(name)
+    return CpuBackend.name if backend.static else backend.name
+
+
 def select_aside(name: str | None = None) -> Backend:
     """What does work beside a training on the backend `name`: the CPU where each shape would be compiled."""
-    backend = chosen(name)
-    return CpuBackend() if backend.static else backend()
+    return select(aside_name(name))

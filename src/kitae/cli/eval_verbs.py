@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kitae.cli.generate_verbs import DtypeOption, TokenizerOption, absolute
+from kitae.cli.generate_verbs import BackendOption, DtypeOption, TokenizerOption, absolute
 from kitae.cli.recipe_verbs import SetOption
 from kitae.cli.weights_verbs import ConfigOption, OrderOption
 
@@ -59,6 +59,7 @@ def evaluate(
         typer.Option(help="int8: judged with 8-bit matrices and without, and what that costs."),
     ] = "none",
     dtype: DtypeOption = "auto",
+    backend: BackendOption = "auto",
     tp: Annotated[int, typer.Option(min=1, metavar="N", help="With --data: tensor-parallel processes.")] = 1,
     config: ConfigOption = None,
     order: OrderOption = None,
@@ -75,8 +76,11 @@ def evaluate(
         tokenizer=absolute(tokenizer),
         dtype=dtype,
         quantize=quantize,
+        backend=backend,
     )
     _check(data, tasks, other, changes, tp)
+    if data is None and tasks is None:
+        _check_rows(opening, sequence_length)
     if tasks is not None:
         found = _tasks(opening, tasks, tasks_folder, limit)
     elif data is not None:
@@ -100,6 +104,24 @@ def _check(data: Path | None, tasks: str | None, other: Path | None, changes: li
         )
     if tp > 1 and data is None:
         raise RecipeError("--tp needs --data: rows of a recipe and tasks are judged in one process")
+
+
+def _check_rows(opening: Opening, sequence_length: int | None) -> None:
+    """Raise `RecipeError` for what a recipe says itself, or what has no effect on its rows."""
+    from kitae.errors import RecipeError
+
+    given = {
+        "--sequence-length": sequence_length is not None,
+        "--dtype": opening.dtype != "auto",
+        "--backend": opening.backend != "auto",
+        "--config": opening.config is not None,
+        "--order": opening.order is not None,
+        "--tokenizer": opening.tokenizer is not None,
+    }
+    for name in (name for name, there in given.items() if there):
+        raise RecipeError(
+            f"{name} needs --data or --tasks: a recipe's rows are judged as its training judges them"
+        )
 
 
 def _tasks(opening: Opening, tasks: str, folder: Path | None, limit: int | None) -> dict[str, Any]:

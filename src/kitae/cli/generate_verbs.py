@@ -24,6 +24,10 @@ DtypeOption = Annotated[
     Literal["auto", "fp32", "bf16"],
     typer.Option(help="What is computed in; auto is fp32 on a CPU and bf16 elsewhere."),
 ]
+BackendOption = Annotated[
+    Literal["auto", "cpu", "cuda", "xla", "neuron"],
+    typer.Option(help="What computes; auto is the CPU where each shape would be compiled (xla)."),
+]
 
 ChatOption = Annotated[
     bool | None,
@@ -73,6 +77,7 @@ def generate(
     tp: Annotated[int, typer.Option(min=1, metavar="N", help="Tensor-parallel processes.")] = 1,
     quantize: QuantizeOption = "none",
     dtype: DtypeOption = "auto",
+    backend: BackendOption = "auto",
     config: ConfigOption = None,
     order: OrderOption = None,
     tokenizer: TokenizerOption = None,
@@ -104,6 +109,7 @@ def generate(
         tokenizer=absolute(tokenizer),
         dtype=dtype,
         quantize=quantize,
+        backend=backend,
     )
     generate_texts(opening, request, tp)
 

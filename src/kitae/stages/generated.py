@@ -30,6 +30,7 @@ class Shown:
         self._eos = model.eos_ids
         self._first = 0
         self._streams: list[TextStream] = []
+        self._ids: list[list[int]] = []
         self._pace = Pace()
         self._weights_bytes = model.network.weights.nbytes
 
@@ -50,6 +51,7 @@ class Shown:
         """A batch of prompts begins, of which `first` is the number of the first."""
         decode, num = partial(self._words.tokenizer.decode, special=False), self._request.num
         self._first = first
+        self._ids = [[] for _ in prompts for _ in range(num)]
         self._streams = [TextStream(decode, ids, self._request.stop) for ids in prompts for _ in range(num)]
         if self._request.stream and not self._request.as_json:
             self._put("" if self._chat else self._request.prompts[first])
@@ -58,6 +60,7 @@ class Shown:
     def taken(self, row: int, token: int) -> bool:
         """Take a new token of a row; whether a stop text ends it."""
         self._pace.count(row)
+        self._ids[row].append(token)
         stream = self._streams[row]
         piece = "" if token in self._eos else stream.push(token)
         if piece and self._request.stream:
@@ -67,13 +70,18 @@ class Shown:
     def end(self, found: Sequence[Continuation]) -> None:
         """The rows of the batch have ended."""
         self._pace.end()
-        for row, (stream, one) in enumerate(zip(self._streams, found, strict=True)):
-            rest = stream.finish()
-            if self._request.stream and rest:
-                self._piece(row, rest)
-            ended = "stop" if stream.stopped else one.ended
-            self._whole(row, stream.text, {"tokens": len(one.ids), "ended": ended, "ids": one.ids})
+        for row, one in enumerate(found):
+            self._last(row, one.ended)
         self._streams = []
+
+    def _last(self, row: int, ended: str | None) -> None:
+        """A row has ended: what was held back, and the whole."""
+        stream, ids = self._streams[row], self._ids[row]
+        rest = stream.finish()
+        if self._request.stream and rest:
+            self._piece(row, rest)
+        ended = "stop" if stream.stopped else ended
+        self._whole(row, stream.text, {"tokens": len(ids), "ended": ended, "ids": ids})
 
     def _piece(self, row: int, piece: str) -> None:
         if self._request.as_json:
@@ -94,23 +102,18 @@ class Shown:
         self._put("\n")
 
     def _interrupted(self) -> None:
-        """Let no text end without an end of its line."""
+        """Show what is there; rows that had ended before say so."""
         self._pace.end()
-        if self._request.as_json:
-            for row, stream in enumerate(self._streams):
-                stream.finish()
-                said = {**self._place(row), "text": stream.text, "ended": "interrupted"}
-                self._put(json.dumps(said, ensure_ascii=False) + "\n")
-        elif self._request.stream:
-            self._put(self._streams[0].finish() + "\n")
+        for row, ids in enumerate(self._ids):
+            full = "length" if len(ids) == self._request.max_new_tokens else "interrupted"
+            self._last(row, "eos" if ids and ids[-1] in self._eos else full)
 
     def _place(self, row: int) -> dict[str, int]:
         return {"prompt": self._first + row // self._request.num, "sample": row % self._request.num}
 
     def _put(self, text: str) -> None:
         if self._leads:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            print(text, end="", flush=True)  # which takes a closed standard output, too
 
     def note(self, line: str) -> None:
         """Say something on standard error, if there is anything to say."""

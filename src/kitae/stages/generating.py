@@ -53,7 +53,6 @@ def generate_texts(opening: Opening, request: Request, tp_size: int = 1) -> None
     if tp_size == 1:
         _serve(opening, request, None)
         return
-    from kitae.backend.table import select
     from kitae.launch.local import launch_ranks
     from kitae.launch.order import Launch
 
@@ -62,7 +61,7 @@ def generate_texts(opening: Opening, request: Request, tp_size: int = 1) -> None
         launch = Launch(
             world_size=tp_size,
             tp_size=tp_size,
-            backend=select().name,
+            backend=opening.backend_name(),
             timeout_s=TIMEOUT_S,
             logs=Path(logs),
             title="generate",
@@ -127,7 +126,21 @@ def _serve(opening: Opening, request: Request, mesh: Mesh | None) -> None:
                 found = continue_prompts(model.network, some, wish, taken=shown.taken, check=stops.check)
             except StopRequested:
                 raise KeyboardInterrupt from None
+            except (MemoryError, RuntimeError) as error:
+                if not _is_of_memory(error):
+                    raise
+                raise RecipeError(
+                    f"there is not enough memory for {len(some) * request.num:,} texts at once; lower "
+                    "--batch-size, --num or --max-new-tokens"
+                ) from error
             shown.end(found)
+
+
+def _is_of_memory(error: Exception) -> bool:
+    import torch
+
+    # Refused by a CPU's allocator, it is a RuntimeError like any other.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 class _Unwatched:

@@ -55,7 +55,6 @@ def cost(found: Mapping[str, Any], exact: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_ranks(opening: Opening, text: Text, tp_size: int) -> dict[str, Any]:
-    from kitae.backend.table import select
     from kitae.launch.local import launch_ranks
     from kitae.launch.order import Launch
     from kitae.stages.generating import TIMEOUT_S
@@ -64,7 +63,7 @@ def _in_ranks(opening: Opening, text: Text, tp_size: int) -> dict[str, Any]:
         launch = Launch(
             world_size=tp_size,
             tp_size=tp_size,
-            backend=select().name,
+            backend=opening.backend_name(),
             timeout_s=TIMEOUT_S,
             logs=Path(folder),
             title="eval",

@@ -36,6 +36,14 @@ class Opening:
     """Folder of the tokenizer, where it is not beside the weights."""
     dtype: Dtype = "auto"
     quantize: Literal["none", "int8"] = "none"
+    backend: str = "auto"
+    """What computes; one that compiles a program for each shape is only taken by its name."""
+
+    def backend_name(self) -> str:
+        """What computes, by name; no device is taken. Raises `RecipeError`."""
+        from kitae.backend.table import aside_name, chosen
+
+        return aside_name() if self.backend == "auto" else chosen(self.backend).name
 
     def weights(self) -> Opened:
         """What lies there, as far as headers tell."""
@@ -94,7 +102,7 @@ def open_text_model(opening: Opening, mesh: Mesh | None = None) -> TextModel:
     from kitae.checkpoint.reading import reading
     from kitae.generate.weights import Keeping
 
-    backend = select()
+    backend = select(opening.backend_name())
     with reading(opening.path):
         opened = opening.weights()
         model = opened.model()
