@@ -16,48 +16,53 @@ _WIDE = 42
 """Characters of the longest variable's name."""
 
 
+SubjectArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="[RECIPE|FOLDER]", help="A recipe, a run, or the folder of a tokenizer or model."),
+]
+DictionaryOption = Annotated[
+    str | None, typer.Option(metavar="NAME|FOLDER", help="MeCab dictionary to look at a FOLDER with.")
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help="What is meant to be trained on: a machine type of `kitae catalog`, cpu, cuda, or here.",
+    ),
+]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of --target: fp32, bf16, bf16-sr or autocast; default the recipe's."),
+]
+ChipOption = Annotated[
+    bool,
+    typer.Option(
+        "--chip-test", help="Try the machine itself: collectives, losses, rounding, resume, precompile."
+    ),
+]
+BackendOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of --chip-test: cpu, cuda, xla or neuron.")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Of --chip-test: where its page goes.", show_default="chip-test"),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the verb of this file."""
     app.command("doctor")(doctor)
 
 
 def doctor(
-    subject: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[RECIPE|FOLDER]", help="A recipe, a run, or the folder of a tokenizer or model."
-        ),
-    ] = None,
+    subject: SubjectArgument = None,
     changes: SetOption = [],  # noqa: B006
-    dictionary: Annotated[
-        str | None, typer.Option(metavar="NAME|FOLDER", help="MeCab dictionary to look at a FOLDER with.")
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TYPE",
-            help="What is meant to be trained on: a machine type of `kitae catalog`, cpu, cuda, or here.",
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Of --target: fp32, bf16, bf16-sr or autocast; default the recipe's."
-        ),
-    ] = None,
-    chip_test: Annotated[
-        bool,
-        typer.Option(
-            "--chip-test", help="Try the machine itself: collectives, losses, rounding, resume, precompile."
-        ),
-    ] = False,
-    backend: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of --chip-test: cpu, cuda, xla or neuron.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Of --chip-test: where its page goes.", show_default="chip-test"),
-    ] = None,
+    dictionary: DictionaryOption = None,
+    target: TargetOption = None,
+    precision: PrecisionOption = None,
+    chip_test: ChipOption = False,
+    backend: BackendOption = None,
+    out: OutOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Look whether machine, tokenizer, dictionary and text fit together; exit code 1 when they do not.
