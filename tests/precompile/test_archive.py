@@ -219,3 +219,24 @@ def test_caches_of_single_files_travel_too(tmp_path: Path):
 def test_what_is_no_file_is_told(tmp_path: Path):
     with pytest.raises(PrecompileError, match=r"cannot be read \(Is a directory\); name another file"):
         brought(tmp_path, tmp_path / "to")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"path": "../x", "files": {}},
+        {"path": "a", "files": {"a/b": 3}},
+        {"path": "a", "files": {"a/b": {"bytes": 1}}},
+        {"path": "a", "files": {"a/b": {"bytes": "x", "sha256": ""}}},
+        {"path": 3, "files": {"a": {"bytes": 1, "sha256": ""}}},
+    ],
+)
+def test_a_manifest_of_another_form_is_told_before_anything_is_taken(archive: Path, tmp_path: Path, entry):
+    def change(name: str, content: bytes):
+        if name == MANIFEST:
+            content = json.dumps({"format": 1, "kind": "neuron", "entries": [entry]}).encode()
+        yield name, content
+
+    with pytest.raises(PrecompileError, match=r"kitae-cache.json cannot be read .*; export it again"):
+        brought(repacked(archive, change), tmp_path / "to")
+    assert not (tmp_path / "to").exists()

@@ -179,13 +179,17 @@ def _manifest(file: Path, tar: tarfile.TarFile, members: Iterator[tarfile.TarInf
 
 
 def _check_names(file: Path, entry: dict[str, Any]) -> None:
-    """No file may leave the cache, or its entry."""
-    path = PurePosixPath(entry["path"])
-    for name in entry["files"]:
+    """No file may leave the cache, or its entry. Raises ValueError where sizes and hashes are missing."""
+    path, files = PurePosixPath(entry["path"]), entry["files"]
+    if not files:
+        raise ValueError(f"{path} has no files")
+    for name, said in files.items():
         one = PurePosixPath(name)
         inside = one == path or one.is_relative_to(path)
         if one.is_absolute() or ".." in one.parts or not inside or not path.parts:
             raise PrecompileError(f"{file}: {name!r} lies outside of its entry; this archive is not kitae's")
+        if not isinstance(said["bytes"], int) or not isinstance(said["sha256"], str):
+            raise ValueError(f"size and hash of {name}")
 
 
 def _take(
