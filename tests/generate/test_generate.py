@@ -5,7 +5,7 @@ from tiny_decoders import CASES, random_ids, reference, same_in_kitae
 from kitae.errors import DataError, RecipeError, WeightsError
 from kitae.generate import generate
 from kitae.generate.cache import static_length
-from kitae.generate.decoding import padded_length
+from kitae.generate.decoding import Decoding, padded_length
 from kitae.generate.loop import Wish, continue_prompts
 from kitae.generate.network import Network
 from kitae.generate.sampling import Sampler
@@ -114,6 +114,28 @@ def test_rows_of_a_batch_end_apart():
     for ids, one in zip(free, found, strict=True):
         assert one.ids == (ids[: ids.index(end) + 1] if end in ids else ids)
         assert one.ended == ("eos" if end in ids else "length")
+
+
+def test_rows_that_have_ended_are_computed_no_longer_than_half_of_all_go_on(monkeypatch):
+    """Each sample goes on as it would alone, whichever others end, also with what it has seen."""
+    network = network_of(same_in_kitae(reference("llama2")))
+    sizes, step = [], Decoding.step
+    monkeypatch.setattr(Decoding, "step", lambda self, ids: sizes.append(len(ids)) or step(self, ids))
+    ends, sampler = {2: 1, 5: 1, 0: 3, 7: 3, 3: 4, 6: 5, 1: 6}, Sampler(1.1, repetition_penalty=1.3, seed=2)
+    wish = Wish(9, sampler=sampler, samples=2)
+    free = [one.ids for one in continue_prompts(network, RAGGED, wish)]
+    assert sizes == [8] * 8
+    sizes.clear()
+    counts = [0] * 8
+
+    def taken(row, token):
+        counts[row] += 1
+        return counts[row] == ends.get(row)
+
+    found = continue_prompts(network, RAGGED, wish, taken=taken)
+    assert [one.ids for one in found] == [ids[: ends.get(row)] for row, ids in enumerate(free)]
+    assert [one.ended for one in found] == ["length" if row == 4 else "stop" for row in range(8)]
+    assert sizes == [8, 8, 4, 4, 2, 1, 1, 1]
 
 
 def test_who_takes_a_token_can_end_its_row():

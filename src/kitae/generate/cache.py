@@ -53,7 +53,8 @@ class KVCache:
             self._length = length
         return self._views
 
-    def repeat(self, times: int) -> None:
-        """Make each row `times` rows, one behind the other."""
-        self.buffers = [buffer.repeat_interleave(times, 0) for buffer in self.buffers]
-        self._length = 0
+    def take(self, rows: torch.Tensor) -> None:
+        """Make these rows [int64], of which there may be several of one, the rows that are held."""
+        self._views, self._length = (), 0  # they would keep the buffers that go
+        for layer, buffer in enumerate(self.buffers):
+            self.buffers[layer] = buffer.index_select(0, rows)

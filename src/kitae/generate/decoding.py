@@ -41,10 +41,11 @@ class Decoding:
             hidden = self._run(ids)
         return self._network.logits(hidden.view(*ids.shape, -1)[:, -1])
 
-    def repeat(self, times: int) -> None:
-        """Make each row `times` rows."""
-        self._cache.repeat(times)
-        self._pads = self._pads.repeat_interleave(times)
+    def take(self, rows: Sequence[int]) -> None:
+        """Go on with these rows alone, of which there may be several of one."""
+        places = torch.tensor(rows, device=self._network.device)
+        self._cache.take(places)
+        self._pads = self._pads[places]
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
         """Logits [B, V] after one more token of each row [B], fp32."""

@@ -76,18 +76,21 @@ def continue_prompts(
     check()
     logits = decoding.prefill()
     if wish.samples > 1:
-        decoding.repeat(wish.samples)
+        decoding.take([row for row in range(len(prompts)) for _ in range(wish.samples)])
         logits = logits.repeat_interleave(wish.samples, 0)
     while True:
         ids = rows.take(logits)
         if all(one.ended for one in rows.found):
             return rows.found
         check()
+        if (kept := rows.kept()) is not None:
+            decoding.take(kept)
+            ids = ids[kept]
         logits = decoding.step(ids)
 
 
 class _Rows:
-    """The rows' tokens, and which rows have ended; those go on computing what nobody reads."""
+    """The rows' tokens, and which rows have ended; those are computed until they are half of all."""
 
     def __init__(
         self,
@@ -99,7 +102,8 @@ class _Rows:
     ) -> None:
         self.found = [Continuation() for _ in room]
         self._wish, self._room, self._taken = wish, room, taken
-        self._samples = [row % wish.samples for row in range(len(room))]
+        self._computed = list(range(len(room)))
+        """Which rows there are logits of."""
         self._never = None if wish.known is None else ~wish.known.to(network.device)
         self._seen: torch.Tensor | None = None
         if wish.sampler.repetition_penalty != 1:
@@ -115,13 +119,33 @@ class _Rows:
                 "diverged?), or too large for this --dtype"
             )
         number = len(max((one.ids for one in self.found), key=len))
-        ids = self._wish.sampler.choose(logits, number, self._samples, self._seen)
+        samples = [row % self._wish.samples for row in self._computed]
+        ids = self._wish.sampler.choose(logits, number, samples, self._seen)
         if self._seen is not None:
             self._seen.scatter_(1, ids[:, None], True)
-        for row, token in enumerate(ids.tolist()):
+        for row, token in zip(self._computed, ids.tolist(), strict=True):
             if self.found[row].ended is None:
                 self._add(row, token)
         return ids
+
+    def kept(self) -> list[int] | None:
+        """Places of the rows to go on with, where at most half have not ended; None: all.
+
+        Their number is halved and halved again, so that a batch has few shapes; rows that have ended fill up.
+        """
+        order = sorted(
+            range(len(self._computed)), key=lambda place: self.found[self._computed[place]].ended is not None
+        )
+        live = sum(self.found[row].ended is None for row in self._computed)
+        count = len(order)
+        while count // 2 >= live > 0:
+            count //= 2
+        if count == len(order):
+            return None
+        kept = order[:count]
+        self._computed = [self._computed[place] for place in kept]
+        self._seen = None if self._seen is None else self._seen[kept]
+        return kept
 
     def _add(self, row: int, token: int) -> None:
         one = self.found[row]
