@@ -39,11 +39,6 @@ class Collective:
     bytes_in: int
     """Of what a rank gives."""
 
-    @property
-    def group_size(self) -> int:
-        """Ranks of a group."""
-        return len(self.groups[0])
-
 
 def collectives(text: str) -> Counter[Collective]:
     """How often a program holds each collective."""
