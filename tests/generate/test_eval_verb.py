@@ -121,6 +121,7 @@ def test_files_without_a_known_ending_are_text(model: Path, text: Path, capsys: 
         (["--data", "short.txt", "--model", "x"], 2, "--model and --set belong to a recipe's rows"),
         (["--data", "short.txt", "--tp", "3"], 2, "--tp 3 does not fit this model"),
         (["--tp", "2"], 2, "--tp needs --data"),
+        (["--data", "short.txt", "--limit", "3"], 2, "--tasks-folder and --limit need --tasks"),
         (["--dtype", "bf16"], 2, "--dtype needs --data or --tasks"),
         (["--data", "short.txt", "--backend", "neuron"], 2, "backend 'neuron' cannot be used"),
         ([], 2, "there is no recipe.yaml in it"),

@@ -67,6 +67,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Judge a model: held-out loss, perplexity of any text, or tasks of lm-evaluation-harness."""
+    from kitae.errors import RecipeError
     from kitae.stages.text_model import Opening
 
     opening = Opening(
@@ -79,6 +80,8 @@ def evaluate(
         backend=backend,
     )
     _check(data, tasks, other, changes, tp)
+    if tasks is None and (tasks_folder is not None or limit is not None):
+        raise RecipeError("--tasks-folder and --limit need --tasks")
     if data is None and tasks is None:
         _check_rows(opening, sequence_length)
     if tasks is not None:
