@@ -67,7 +67,6 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Judge a model: held-out loss, perplexity of any text, or tasks of lm-evaluation-harness."""
-    from kitae.errors import RecipeError
     from kitae.stages.text_model import Opening
 
     opening = Opening(
@@ -80,10 +79,7 @@ def evaluate(
         backend=backend,
     )
     _check(data, tasks, other, changes, tp)
-    if tasks is None and (tasks_folder is not None or limit is not None):
-        raise RecipeError("--tasks-folder and --limit need --tasks")
-    if data is None and tasks is None:
-        _check_rows(opening, sequence_length)
+    _check_tasks(tasks, tasks_folder, limit)
     if tasks is not None:
         found = _tasks(opening, tasks, tasks_folder, limit)
     elif data is not None:
@@ -91,6 +87,7 @@ def evaluate(
 
         found = judge_text(opening, Text(str(data), document, text_field, sequence_length), tp)
     else:
+        _check_rows(opening, sequence_length)
         found = _heldout(model, changes, other, quantize)
     print(json.dumps(found) if as_json else "\n".join(_lines(found)))
 
@@ -107,6 +104,14 @@ def _check(data: Path | None, tasks: str | None, other: Path | None, changes: li
         )
     if tp > 1 and data is None:
         raise RecipeError("--tp needs --data: rows of a recipe and tasks are judged in one process")
+
+
+def _check_tasks(tasks: str | None, folder: Path | None, limit: int | None) -> None:
+    """Raise `RecipeError` for options of tasks without tasks."""
+    from kitae.errors import RecipeError
+
+    if tasks is None and (folder is not None or limit is not None):
+        raise RecipeError("--tasks-folder and --limit need --tasks")
 
 
 def _check_rows(opening: Opening, sequence_length: int | None) -> None:
