@@ -78,8 +78,7 @@ def evaluate(
         quantize=quantize,
         backend=backend,
     )
-    _check(data, tasks, other, changes, tp)
-    _check_tasks(tasks, tasks_folder, limit)
+    _check(data, tasks, other, changes, tp, tasks_folder or limit)
     if tasks is not None:
         found = _tasks(opening, tasks, tasks_folder, limit)
     elif data is not None:
@@ -92,7 +91,9 @@ def evaluate(
     print(json.dumps(found) if as_json else "\n".join(_lines(found)))
 
 
-def _check(data: Path | None, tasks: str | None, other: Path | None, changes: list[str], tp: int) -> None:
+def _check(
+    data: Path | None, tasks: str | None, other: Path | None, changes: list[str], tp: int, of_tasks: object
+) -> None:
     """Raise `RecipeError` for options that have no effect together."""
     from kitae.errors import RecipeError
 
@@ -102,16 +103,10 @@ def _check(data: Path | None, tasks: str | None, other: Path | None, changes: li
         raise RecipeError(
             "--model and --set belong to a recipe's rows; leave them out with --data and --tasks"
         )
+    if of_tasks and tasks is None:
+        raise RecipeError("--tasks-folder and --limit need --tasks")
     if tp > 1 and data is None:
         raise RecipeError("--tp needs --data: rows of a recipe and tasks are judged in one process")
-
-
-def _check_tasks(tasks: str | None, folder: Path | None, limit: int | None) -> None:
-    """Raise `RecipeError` for options of tasks without tasks."""
-    from kitae.errors import RecipeError
-
-    if tasks is None and (folder is not None or limit is not None):
-        raise RecipeError("--tasks-folder and --limit need --tasks")
 
 
 def _check_rows(opening: Opening, sequence_length: int | None) -> None:
