@@ -24,7 +24,7 @@ test-xla:
 		"$$venv/bin/python" -m pytest -m xla -n 2 --dist loadfile tests/xla
 
 system: $(VENV)/.dev $(VENV)/.demo
-	$(BIN)/python -m pytest -m system -n 2 --dist loadfile tests
+	$(PYTEST) -m system -n 2 --dist loadfile tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
