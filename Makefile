@@ -23,8 +23,9 @@ test-xla:
 	venv=$$($(PYTHON) .ci/xla_venv.py) && PJRT_DEVICE=CPU OMP_NUM_THREADS=1 PYTHONPATH=src \
 		"$$venv/bin/python" -m pytest -m xla -n 2 --dist loadfile tests/xla
 
+# Journeys on a cluster mostly wait: three at a time keep two cores busy.
 system: $(VENV)/.dev $(VENV)/.demo
-	$(PYTEST) -m system -n 2 --dist loadfile tests
+	$(PYTEST) -m system -n 3 --dist loadfile tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
