@@ -10,10 +10,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from kitae.backend.group import ALONE
 from kitae.backend.table import select
+from kitae.calibrate.trial import RandomRows
 from kitae.data.examples import Sample
-from kitae.data.labelled_rows import LabelledRows
-from kitae.data.masked_rows import MaskedRows
-from kitae.data.rows import Rows
 from kitae.model.architecture import architecture_of, parse_config
 from kitae.model.init import initialise
 from kitae.parallel.data_parallel import DataParallel
@@ -28,31 +26,6 @@ from kitae.train.precision import PRECISIONS
 from kitae.train.step import Stepper
 
 CPU = torch.device("cpu")
-
-
-class RandomRows:
-    """Rows of random tokens for any objective."""
-
-    def __init__(self, work: Work) -> None:
-        self.work, self.sequence_length = work, work.length
-
-    def __len__(self) -> int:
-        return self.work.global_rows
-
-    def read(self, samples: list[Sample]) -> Any:
-        work, count = self.work, len(samples)
-        random = np.random.default_rng(0)
-        ids = random.integers(5, work.config.vocab_size, (count, work.length))
-        if work.objective == "causal-lm":
-            positions = np.tile(np.arange(work.length), (count, 1))
-            segments = np.ones_like(ids)
-            segments[:, work.length // 2 :] += work.document_mask
-            return Rows(ids, ids, positions, segments)
-        lengths, zeros = np.full(count, work.length), np.zeros_like(ids)
-        if work.objective == "classification":
-            return LabelledRows(ids, zeros, lengths, np.zeros(count, np.int64))
-        places = np.tile(np.arange(work.predictions), (count, 1))
-        return MaskedRows(ids, zeros, lengths, places, ids[:, : work.predictions], np.zeros(count, np.int64))
 
 
 def work_for(config: dict[str, Any], **training: Any) -> Work:

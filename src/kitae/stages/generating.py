@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kitae.errors import KitaeError, RecipeError, StoppedError
-from kitae.stages.text_model import Opening, TextModel, Words, check_cut, open_text_model
+from kitae.stages.text_model import Opening, TextModel, Words, check_cut, open_text_model, text_launch
 
 if TYPE_CHECKING:
     from kitae.generate.loop import Wish
     from kitae.parallel.mesh import Mesh
-
-TIMEOUT_S = 900.0
-"""Seconds without any progress after which ranks are ended."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +51,10 @@ def generate_texts(opening: Opening, request: Request, tp_size: int = 1) -> None
         _serve(opening, request, None)
         return
     from kitae.launch.local import launch_ranks
-    from kitae.launch.order import Launch
 
     check_cut(opening, tp_size)
     with tempfile.TemporaryDirectory(prefix="kitae-generate-") as logs:
-        launch = Launch(
-            world_size=tp_size,
-            tp_size=tp_size,
-            backend=opening.backend_name(),
-            timeout_s=TIMEOUT_S,
-            logs=Path(logs),
-            title="generate",
-            on_stop="stopping after this token",
-        )
+        launch = text_launch(opening, tp_size, Path(logs), "generate", "stopping after this token")
         arguments = {"opening": asdict(opening), "request": asdict(request)}
         try:
             launch_ranks(f"{__name__}:{generate_rank.__name__}", arguments, launch)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kitae.errors import DataError, RecipeError, StoppedError
-from kitae.stages.text_model import Opening, TextModel, check_cut, open_text_model
+from kitae.stages.text_model import Opening, TextModel, check_cut, open_text_model, text_launch
 
 if TYPE_CHECKING:
     from kitae.generate.judge import Piece
@@ -56,19 +56,9 @@ def cost(found: Mapping[str, Any], exact: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_ranks(opening: Opening, text: Text, tp_size: int) -> dict[str, Any]:
     from kitae.launch.local import launch_ranks
-    from kitae.launch.order import Launch
-    from kitae.stages.generating import TIMEOUT_S
 
     with tempfile.TemporaryDirectory(prefix="kitae-eval-") as folder:
-        launch = Launch(
-            world_size=tp_size,
-            tp_size=tp_size,
-            backend=opening.backend_name(),
-            timeout_s=TIMEOUT_S,
-            logs=Path(folder),
-            title="eval",
-            on_stop="stopping after this batch",
-        )
+        launch = text_launch(opening, tp_size, Path(folder), "eval", "stopping after this batch")
         result = Path(folder) / "result.json"
         arguments = {"opening": asdict(opening), "text": asdict(text), "result": str(result)}
         try:

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from kitae.data.tokenizer import TextTokenizer
     from kitae.generate.network import Network
     from kitae.generate.weights import Keeping
+    from kitae.launch.order import Launch
     from kitae.parallel.mesh import Mesh
 
+TIMEOUT_S = 900.0
+"""Seconds without any progress after which ranks are ended."""
 Dtype = Literal["auto", "fp32", "bf16"]
 
 
@@ -91,6 +94,21 @@ def check_cut(opening: Opening, tp_size: int) -> None:
             f"--tp {tp_size} does not fit this model of {config.num_heads} heads and {config.num_kv_heads} "
             f"KV heads; up to {LARGEST_DEGREE} it allows {', '.join(map(str, allowed))}"
         )
+
+
+def text_launch(opening: Opening, tp_size: int, logs: Path, title: str, on_stop: str) -> Launch:
+    """Processes that hold a model together; `on_stop` is what is said when they are asked to end."""
+    from kitae.launch.order import Launch
+
+    return Launch(
+        world_size=tp_size,
+        tp_size=tp_size,
+        backend=opening.backend_name(),
+        timeout_s=TIMEOUT_S,
+        logs=logs,
+        title=title,
+        on_stop=on_stop,
+    )
 
 
 def open_text_model(opening: Opening, mesh: Mesh | None = None) -> TextModel:
