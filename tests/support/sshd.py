@@ -45,8 +45,8 @@ class Sshd:
         """Cut all connections; how many there were."""
         found = self.sessions()
         for one in found:
-            for process in (*[c for c in one.children() if c.name() == "sshd"], one):
-                with suppress(psutil.Error):
+            with suppress(psutil.Error):  # a session may end by itself meanwhile
+                for process in (*[c for c in one.children() if c.name() == "sshd"], one):
                     process.send_signal(signal.SIGKILL)
         return len(found)
 

@@ -12,7 +12,6 @@ from kitae.errors import StoppedError
 from kitae.launch.nodes import launch_nodes
 from kitae.launch.order import Launch
 from kitae.stages.run_folder import RunFolder
-from kitae.stages.termination import terminable
 
 STARTER = (sys.executable, str(Path(__file__).parents[1] / "launch/start_everywhere.py"), "2")
 
@@ -51,7 +50,7 @@ def main() -> int:
     if how == "nodes":
         socket.gethostname = lambda: "first-node"  # as if this were another machine
     try:
-        with RunFolder(run).attempt(), terminable():
+        with RunFolder(run).attempt():
             {"wait": wait, "deaf": deaf, "nodes": nodes}[how](run)
     except StoppedError as stop:
         return stop.exit_code

@@ -9,7 +9,6 @@ from typing import Any
 from kitae.backend.table import BACKENDS
 from kitae.stages import exporting, importing, planning, precompiling, training
 from kitae.stages.job import Job
-from kitae.stages.termination import terminable
 from kitae.stages.topology import check_cut, check_devices, check_rows, world_size
 
 
@@ -67,7 +66,7 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
     """Take the run through the stages up to `last`; the names of those that had to be done."""
     done: list[str] = []
     job.run.facts["last"] = last
-    with job.run.attempt(), terminable():
+    with job.run.attempt():
         for warning in job.warnings:
             job.report(f"warning: {warning}")
         # Before any stage, so that none leaves the result of another recipe in the run.

@@ -14,6 +14,9 @@ from typing import Any
 import kitae
 from kitae.errors import KitaeError, StoppedError, StorageError
 from kitae.stages.files import read_json, write_json
+from kitae.stages.termination import Terminated, terminable
+
+_STOPS = (StoppedError, Terminated, KeyboardInterrupt)
 
 
 def now() -> str:
@@ -65,8 +68,8 @@ class RunFolder:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Hold the run for one attempt and record how it ended."""
-        with self.held():
+        """Hold the run for one attempt and record how it ended, also where SIGTERM ends it."""
+        with terminable(), self.held():
             self.state.update(read_json(self._state_path))
             record: dict[str, Any] = {
                 "started": now(),
@@ -80,14 +83,14 @@ class RunFolder:
                 if earlier["outcome"] == "running":
                     earlier["outcome"] = "killed"
             self.state["attempts"].append(record)
-            self.write()
             outcome = "failed"
             why: dict[str, str] = {}
             try:
+                self.write()
                 yield
                 outcome = "finished"
             except BaseException as error:
-                outcome = "stopped" if isinstance(error, (StoppedError, KeyboardInterrupt)) else "failed"
+                outcome = "stopped" if isinstance(error, _STOPS) else "failed"
                 why = {"why": str(error) or type(error).__name__}
                 raise
             finally:

@@ -11,8 +11,11 @@ from types import FrameType
 from kitae.errors import StoppedError
 
 
-class _Terminated(BaseException):
-    """The signal has come."""
+class Terminated(BaseException):
+    """The signal has come; no `Exception`: code that turns any of those into another must not hide it."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped by SIGTERM between two results; run the same command again to go on")
 
 
 @contextmanager
@@ -20,7 +23,7 @@ def terminable() -> Iterator[None]:
     """Turn SIGTERM into a `StoppedError`, so that folders are cleaned up and the exit code says: again.
 
     The training loop takes the signal over while it runs. Outside the main thread this does nothing.
-    Until it leaves, the stop is no `Exception`: code that turns any of those into another must not hide it.
+    Within, the stop is a `Terminated`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -28,13 +31,11 @@ def terminable() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         yield
-    except _Terminated:
-        raise StoppedError(
-            "stopped by SIGTERM between two results; run the same command again to go on"
-        ) from None
+    except Terminated as stop:
+        raise StoppedError(str(stop)) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise _Terminated
+    raise Terminated
