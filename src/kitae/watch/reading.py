@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields
 from math import isfinite, nan
 from pathlib import Path
 
+import numpy as np
+
 from kitae.watch.facts import seconds_since_1970
 from kitae.watch.tail import Record
 
@@ -169,18 +171,19 @@ def thinned(xs: Sequence[float], ys: Sequence[float], points: int) -> tuple[list
 
     Points of which x or y is not finite are left out.
     """
-    pairs = [(x, y) for x, y in zip(xs, ys, strict=True) if isfinite(x) and isfinite(y)]
-    if len(pairs) > max(points, 3):
-        pairs = _extremes(pairs, max(1, (points - 2) // 2))
-    return [x for x, _ in pairs], [y for _, y in pairs]
+    places = [index for index in kept(ys, points) if isfinite(xs[index])]
+    return [xs[index] for index in places], [ys[index] for index in places]
 
 
-def _extremes(pairs: Sequence[tuple[float, float]], stretches: int) -> list[tuple[float, float]]:
-    """The first and the last, and between them the lowest and the highest of each stretch, in order."""
-    last = len(pairs) - 1
-    kept = {0, last}
-    for number in range(stretches):
-        among = range(1 + (last - 1) * number // stretches, 1 + (last - 1) * (number + 1) // stretches)
-        if among:
-            kept |= {min(among, key=lambda i: pairs[i][1]), max(among, key=lambda i: pairs[i][1])}
-    return [pairs[index] for index in sorted(kept)]
+def kept(ys: Sequence[float], points: int) -> list[int]:
+    """Where those points of a series stand that `thinned` keeps."""
+    values = np.asarray(ys, dtype=np.float64)
+    fine = np.flatnonzero(np.isfinite(values))
+    if len(fine) <= max(points, 3):
+        return [int(index) for index in fine]
+    inner = fine[1:-1]
+    found = {int(fine[0]), int(fine[-1])}
+    for among in np.array_split(inner, max(1, (points - 2) // 2)):
+        if len(among):
+            found |= {int(among[values[among].argmin()]), int(among[values[among].argmax()])}
+    return sorted(found)
