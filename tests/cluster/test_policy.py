@@ -98,6 +98,8 @@ def test_the_verb_prints_or_writes_them(tmp_path, capsys):
 REST = {
     r"s3:HEAD /[^/]+": "s3:ListBucket",
     r"s3:GET /[^/]+": "s3:ListBucketVersions",
+    r"s3:GET /[^/]+/.+": "s3:GetObject",
+    r"s3:DELETE /[^/]+/.+": "s3:DeleteObject",
     r"s3:GET /": "s3:ListAllMyBuckets",
     r"s3:PUT /[^/]+": "s3:CreateBucket",
     r"s3:PUT /[^/]+/.+": "s3:PutObject",

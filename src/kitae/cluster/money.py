@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -68,7 +68,12 @@ def tariff(file: ClusterFile) -> Tariff:
 
 def price(file: ClusterFile, item: str) -> Decimal | None:
     """US dollars of a unit for an hour: the file's own, else the catalogue's; None where neither has it."""
-    given = file.prices.get(item)
+    return hourly(item, file.prices)
+
+
+def hourly(item: str, prices: Mapping[str, float]) -> Decimal | None:
+    """US dollars of a unit for an hour, by given prices, else the catalogue's; None where neither has it."""
+    given = prices.get(item)
     found = price_of(item)
     if given is None and found is None:
         return None

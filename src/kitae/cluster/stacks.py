@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from kitae.cluster.aws import Account, error_code, is_client_error, plainly
@@ -15,6 +16,8 @@ PATIENCE_S = 3600.0
 _PAUSE_S = 5.0
 _MISSING = "ValidationError"
 _BROKEN = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED", "DELETE_IN_PROGRESS")
+_STANDS = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
+_UNCHANGED = "No updates are to be performed"
 Say = Callable[[str], None]
 
 
@@ -26,6 +29,8 @@ class Stack:
     status: str
     outputs: Mapping[str, str]
     reason: str = ""
+    created: datetime | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_stack(account: Account, name: str) -> Stack | None:
@@ -41,8 +46,19 @@ def find_stack(account: Account, name: str) -> Stack | None:
             raise
     if found["StackStatus"] == "DELETE_COMPLETE":
         return None
-    outputs = {one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", [])}
-    return Stack(name, found["StackStatus"], outputs, found.get("StackStatusReason", ""))
+    return stack_of(found)
+
+
+def stack_of(found: Mapping[str, Any]) -> Stack:
+    """A stack of AWS's description."""
+    return Stack(
+        str(found["StackName"]),
+        str(found["StackStatus"]),
+        {one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", [])},
+        str(found.get("StackStatusReason", "")),
+        found.get("CreationTime"),
+        {one["Key"]: one["Value"] for one in found.get("Tags", [])},
+    )
 
 
 def make_stack(
@@ -74,11 +90,48 @@ def make_stack(
             )
     made = _wait(account, name, lambda stack: stack is not None and not stack.status.endswith("_IN_PROGRESS"))
     assert made is not None
-    if made.status not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
+    if made.status not in _STANDS:
         raise ClusterError(
             f"the stack {name} could not be made: {first_failure(account, name) or made.reason}"
         )
     return made
+
+
+def change_stack(
+    account: Account,
+    name: str,
+    template: Mapping[str, Any],
+    tags: Mapping[str, str],
+    parameters: Sequence[str] = (),
+) -> Stack:
+    """Make a stack that stands what the template says, and wait; `parameters` keep their values.
+
+    Raises `ClusterError` with the first thing that failed; the stack is then as it was before.
+    """
+    from botocore.exceptions import ClientError
+
+    _wait(account, name, _settled)
+    with plainly(f"changing the stack {name}"):
+        try:
+            account.client("cloudformation").update_stack(
+                StackName=name,
+                TemplateBody=json.dumps(template),
+                Parameters=[{"ParameterKey": one, "UsePreviousValue": True} for one in parameters],
+                Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+                Capabilities=["CAPABILITY_NAMED_IAM"],
+            )
+        except ClientError as error:
+            if _UNCHANGED not in str(error):
+                raise
+    changed = _wait(account, name, _settled)
+    if changed is None or changed.status not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
+        why = first_failure(account, name) or "no reason is given"
+        raise ClusterError(f"the stack {name} could not be changed, and is as it was: {why}")
+    return changed
+
+
+def _settled(stack: Stack | None) -> bool:
+    return stack is None or not stack.status.endswith("_IN_PROGRESS")
 
 
 def delete_stack(account: Account, name: str, say: Say, attempts: int = 3) -> None:

@@ -10,6 +10,7 @@ machine or the head node.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -28,8 +29,10 @@ _STATUS = {"Status.$": "$.Stacks[0].StackStatus"}
 State = dict[str, Any]
 
 
-def switch_template(scope: Scope, until: datetime, tags: dict[str, str]) -> State:
-    """The stack's template."""
+def switch_template(
+    scope: Scope, until: datetime, tags: dict[str, str], told: Mapping[str, str] | None = None
+) -> State:
+    """The stack's template; what is `told` is kept among its outputs, for whoever asks the account."""
     name = Names(scope.name).switch_stack
     tag_list = [{"Key": key, "Value": value} for key, value in tags.items()]
     return {
@@ -53,8 +56,8 @@ def switch_template(scope: Scope, until: datetime, tags: dict[str, str]) -> Stat
                 "Properties": {
                     "Name": name,
                     "ScheduleExpression": f"rate({PASS_MINUTES} minutes)",
-                    "StartDate": _instant(until),
-                    "EndDate": _instant(until + timedelta(days=PASSES_DAYS)),
+                    "StartDate": instant(until),
+                    "EndDate": instant(until + timedelta(days=PASSES_DAYS)),
                     "FlexibleTimeWindow": {"Mode": "OFF"},
                     "Target": {
                         "Arn": {"Ref": "Machine"},
@@ -64,7 +67,11 @@ def switch_template(scope: Scope, until: datetime, tags: dict[str, str]) -> Stat
                 },
             },
         },
-        "Outputs": {"Machine": {"Value": {"Ref": "Machine"}}, "Until": {"Value": _instant(until)}},
+        "Outputs": {
+            "Machine": {"Value": {"Ref": "Machine"}},
+            "Until": {"Value": instant(until)},
+            **{key: {"Value": value} for key, value in (told or {}).items()},
+        },
     }
 
 
@@ -212,5 +219,6 @@ def _start(scope: Scope) -> State:
     return {"Sid": "Start", "Effect": "Allow", "Action": ["states:StartExecution"], "Resource": [machine]}
 
 
-def _instant(when: datetime) -> str:
+def instant(when: datetime) -> str:
+    """A time as AWS's schedules take it."""
     return f"{when.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"

@@ -17,10 +17,13 @@ from tempfile import TemporaryDirectory
 
 from kitae.cluster.aws import Account
 from kitae.cluster.bucket import make_bucket, publish
+from kitae.cluster.budget import Budget
 from kitae.cluster.checking import money_lines, write_config
 from kitae.cluster.config import Site, config_of
 from kitae.cluster.engine_calls import Cluster, Clusters, Runs, first_failure
+from kitae.cluster.extend import told
 from kitae.cluster.fleet import await_fleet
+from kitae.cluster.kept import keep, kept
 from kitae.cluster.moments import end_of, moment, shown
 from kitae.cluster.money import dollars, tariff
 from kitae.cluster.names import Names
@@ -177,12 +180,14 @@ def refuse_foreign(build: Build) -> None:
 def set_switch(build: Build) -> None:
     """What ends the cluster, before anything that bills. One that is set already stays as it is."""
     _discard_spent_switch(build)
-    end = end_of(build.file.limits.until, build.now)
+    wanted = end_of(build.file.limits.until, build.now)
+    # What was paid before, for what an earlier attempt left, is in nothing that this one makes.
+    budget = Budget(Decimal(str(build.file.limits.max_cost_usd)), Decimal(0), tariff(build.file).full_usd)
+    end = budget.end(wanted, build.now)
     scope = Scope.of(build.file, build.account.number)
     tags = build.names.tags(build.file.tags)
-    stack = make_stack(
-        build.account, build.names.switch_stack, switch_template(scope, end, tags), tags, build.say
-    )
+    template = switch_template(scope, end, tags, told(wanted, budget.most_usd))
+    stack = make_stack(build.account, build.names.switch_stack, template, tags, build.say)
     build.say(f"the switch is set: AWS ends {build.file.name} from {stack.outputs['Until']} on")
 
 
@@ -206,6 +211,8 @@ def prepare(build: Build) -> Site:
 
     tags = build.names.tags(build.file.tags)
     make_bucket(build.account, build.bucket, tags)
+    if kept(build.account, build.file.name) is None:
+        keep(build.account, build.file)
     with TemporaryDirectory() as folder:
         scripts, wheel = publish(build.account, build.bucket, make_wheel(Path(folder)))
     build.say(f"scripts and kitae are in s3://{build.bucket}")
