@@ -61,13 +61,17 @@ def _usable_threads() -> int:
 
 def threads_alone() -> int:
     """Threads that a training in this process has: `$OMP_NUM_THREADS`, else one a core."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdigit() and int(given) else usable_cores()
+    return _given_threads() or usable_cores()
 
 
 def threads_of(processes: int) -> int:
-    """Threads of each of several processes that share this machine."""
-    return threads_alone() if processes == 1 else max(1, usable_cores() // processes)
+    """Threads of each of several processes that share this machine: as for one, else a share of the cores."""
+    return _given_threads() or max(1, usable_cores() // processes)
+
+
+def _given_threads() -> int:
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdigit() else 0
 
 
 def _processor() -> str:

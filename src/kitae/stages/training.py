@@ -81,7 +81,7 @@ def _train_here(job: Job, key: str) -> dict[str, Any]:
 
     aside = select_aside(job.backend)
     with surrounded(job.backend, job.recipe.training.precision):
-        training = _train_job(job, key, Mesh(), job.report)
+        training = train_job(job, key, Mesh(), job.report)
         elsewhere = training.backend.device != aside.device
 
         def beginning() -> Model:
@@ -158,7 +158,7 @@ def train_rank(run_folder: str, key: str, mesh: Mesh) -> None:
     if mesh.leads:
         log.attach(job.run.log)
     mesh.meter.observer.touch("loading weights and data")
-    train(_train_job(job, key, mesh, log))
+    train(train_job(job, key, mesh, log))
 
 
 def store_of(job: Job, control: Group | None = None) -> CheckpointStore:
@@ -240,7 +240,7 @@ def _start_with_optimizer(job: Job) -> Checkpoint | None:
     return open_checkpoint(job.start_checkpoint) if job.recipe.model.with_optimizer else None
 
 
-def _train_job(job: Job, key: str, mesh: Mesh, report: Report) -> TrainJob:
+def train_job(job: Job, key: str, mesh: Mesh, report: Report) -> TrainJob:
     """What the loop trains. `report` is told of the training, the job's own of what comes before it."""
     from kitae.backend.table import select
     from kitae.parallel.region import region_of

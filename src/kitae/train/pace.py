@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kitae.parallel.mesh import Mesh
+if TYPE_CHECKING:
+    from kitae.parallel.mesh import Mesh
 
 SLOWER = 1.3
 """How many times as long as the others a rank has to compute to be called slow."""
