@@ -76,4 +76,6 @@ def test_a_machine_is_known_by_what_its_speed_depends_on(monkeypatch: pytest.Mon
     assert here.key != MACHINE.key == replace(MACHINE).key
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert threads_of(1) == 3
+    assert threads_of(2) == 3  # as each rank has it
+    monkeypatch.delenv("OMP_NUM_THREADS")
     assert threads_of(2) == max(1, here.cores // 2)
