@@ -13,7 +13,7 @@ import pytest
 from kitae.cluster.bootstrap_scripts import NODES, script_of, scripts_folder
 
 # Each notes how it was called. `curl` answers as the instance's own metadata service does.
-CALLED = ("apt-get", "apt-mark", "sysctl", "aws")
+CALLED = ("apt-get", "apt-mark", "sysctl", "aws", "systemctl")
 NOTE = '#!/bin/sh\necho "$(basename "$0") $*" >>"$KITAE_ROOT/calls"\n'
 STAND_INS = {
     **dict.fromkeys(CALLED, NOTE),
@@ -129,6 +129,30 @@ def test_without_an_sdk_kitae_gets_a_plain_environment(node):
     assert any(call.endswith("env-plain") for call in node.calls)
     node.run("head")
     assert not any("venv " in call and "apt" not in call for call in node.calls)
+
+
+GUARD = ("guard=s3://b/f/guard.py", "watch=boot_failures=5", "watch=usd.train=21.50")
+
+
+def test_the_head_node_gets_a_guard_before_anything_that_takes_long(node):
+    assert node.run("head", *GUARD, "wheel=s3://b/kitae-1-py3-none-any.whl").returncode == 0
+    service = node.text("etc/systemd/system/kitae-guard.service")
+    assert "ExecStart=/usr/bin/python3 /var/lib/kitae/guard.py boot_failures=5 usd.train=21.50\n" in service
+    assert "OnUnitInactiveSec=60" in node.text("etc/systemd/system/kitae-guard.timer")
+    calls = node.calls
+    assert any(
+        call.endswith("s3://b/f/guard.py " + str(node.root / "var/lib/kitae/guard.py")) for call in calls
+    )
+    enabled = calls.index("systemctl enable --now kitae-guard.timer")
+    assert enabled < next(number for number, call in enumerate(calls) if "venv" in call)
+    node.run("head", *GUARD[:1], "watch=boot_failures=3")
+    assert "guard.py boot_failures=3\n" in node.text("etc/systemd/system/kitae-guard.service")
+    assert not [call for call in node.calls if call.startswith("aws")]
+
+
+def test_a_node_of_a_queue_gets_none(node):
+    node.run("compute", *SDK)
+    assert not (node.root / "etc/systemd").exists()
 
 
 def test_what_fails_is_tried_again_and_then_told(node):

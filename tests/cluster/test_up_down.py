@@ -55,6 +55,10 @@ def stand(engine: StandIn, tmp_path: Path) -> None:
     engine.answer(["describe-cluster", *words[1:5]])
 
 
+def _urls(words: list[str], kind: str) -> list[str]:
+    return [word.removeprefix(f"{kind}=s3://") for word in words if word.startswith(f"{kind}=")]
+
+
 def left(account: Account) -> list[str]:
     return [one.line() for one in scan(account, MINE)]
 
@@ -108,7 +112,7 @@ def test_the_configuration_names_what_was_made(file, account, tmp_path):
         .read()
         .startswith(b"#!/usr/bin/env bash")
     )
-    wheel = script["Args"][0].removeprefix("wheel=s3://").partition("/")[2]
+    [wheel] = [one.partition("/")[2] for one in _urls(script["Args"], "wheel")]
     assert account.client("s3").head_object(Bucket=bucket, Key=wheel)["ContentLength"] > 10_000
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kitae.cluster.aws import Account, error_code, plainly
-from kitae.cluster.bootstrap_scripts import NODES, script_of, scripts_folder
+from kitae.cluster.bootstrap_scripts import node_files, scripts_folder
 
 _US_EAST_1 = "us-east-1"
 """The region that does not want to be named as a place."""
@@ -47,8 +47,8 @@ def publish(account: Account, bucket: str, wheel: Path | None) -> tuple[str, str
     """Put scripts and kitae itself there; the scripts' folder and the wheel's address."""
     s3, folder = account.client("s3"), scripts_folder()
     with plainly(f"writing into the bucket {bucket}"):
-        for node in NODES:
-            s3.put_object(Bucket=bucket, Key=f"{folder}/{node}.sh", Body=script_of(node).encode())
+        for name, text in node_files().items():
+            s3.put_object(Bucket=bucket, Key=f"{folder}/{name}", Body=text.encode())
         if wheel is None:
             return folder, ""
         s3.put_object(Bucket=bucket, Key=f"bootstrap/{wheel.name}", Body=wheel.read_bytes())

@@ -4,6 +4,8 @@
 #   apt=PIN        a Debian package with its version, as apt takes it
 #   pip=PIN        a Python package with its version, for the environment of that SDK
 #   wheel=URL      kitae itself
+#   guard=URL      the program that watches the machines of jobs
+#   watch=WORD     a word for that program
 # It may be run any number of times: what is there already is left alone. Everything is logged.
 set -Eeuo pipefail
 
@@ -91,9 +93,13 @@ neuron_packages() {
 SDKS=()
 # shellcheck disable=SC2034 # of the head node
 WHEEL=""
+# shellcheck disable=SC2034 # of the head node
+GUARD=""
+# shellcheck disable=SC2034 # of the head node
+WATCH=()
 APT=()
 PIP=()
-# shellcheck disable=SC2034 # the wheel is the head node's
+# shellcheck disable=SC2034 # wheel and guard are the head node's
 read_arguments() {
   local word
   for word in "$@"; do
@@ -102,6 +108,8 @@ read_arguments() {
       apt=*) APT+=("${#SDKS[@]} ${word#apt=}") ;;
       pip=*) PIP+=("${#SDKS[@]} ${word#pip=}") ;;
       wheel=*) WHEEL="${word#wheel=}" ;;
+      guard=*) GUARD="${word#guard=}" ;;
+      watch=*) WATCH+=("${word#watch=}") ;;
       *)
         say "unknown argument: $word"
         return 2
