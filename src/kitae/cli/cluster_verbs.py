@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kitae.cli import cluster_change
+from kitae.cli.cluster_words import (
+    ClusterArgument,
+    FileArgument,
+    RegionOption,
+    SetOption,
+    YesOption,
+    agree,
+    tell,
+    where_is,
+)
+from kitae.cli.cluster_words import engine as engine_here
+
 if TYPE_CHECKING:
     from kitae.cluster.engine_calls import Clusters
-    from kitae.cluster.pcluster import Engine
-    from kitae.cluster.schema import ClusterFile
     from kitae.cluster.up import Build
-
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file (YAML).")]
-ClusterArgument = Annotated[
-    str, typer.Argument(metavar="FILE|NAME", help="A cluster file, or the name of a cluster with --region.")
-]
-RegionOption = Annotated[str | None, typer.Option(help="AWS region of a cluster that is given by name.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-SetOption = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the file: --set a.b=c.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,6 +40,7 @@ def register(app: typer.Typer) -> None:
     group.command("engine")(engine)
     group.command("policy")(policy)
     group.command("quota")(quota)
+    cluster_change.add(group)
     app.add_typer(group, name="cluster")
 
 
@@ -144,7 +146,7 @@ def up(
         how = tried(build)
         print(f"ParallelCluster, asked {how}: {WOULD_SUCCEED}")
         return
-    _agree("make this, and pay for it?", yes)
+    agree("make this, and pay for it?", yes)
     found = made(build)
     print(f"{found.name} stands; its head node is {found.head_address}")
     print(f"kitae cluster down {file} takes it away")
@@ -160,7 +162,7 @@ def status(
     from kitae.cluster.aws import Account
     from kitae.cluster.status import status_lines, status_of
 
-    name, where, file = _which(cluster, region)
+    name, where, file = where_is(cluster, region)
     found = status_of(Account(where), name, {} if file is None else file.prices)
     for line in status_lines(name, found, datetime.now(timezone.utc)):
         print(line)
@@ -168,15 +170,15 @@ def status(
 
 def stop(cluster: ClusterArgument, region: RegionOption = None) -> None:
     """Stop the machines of all queues; head node, storage and network go on, and bill."""
-    name, where, _ = _which(cluster, region)
+    name, where, _ = where_is(cluster, region)
     _clusters(where).fleet(name, start=False)
     print(f"{name}: its machines stop; head node, storage and network bill on (kitae cluster status)")
 
 
 def start(cluster: ClusterArgument, region: RegionOption = None, yes: YesOption = False) -> None:
     """Let machines start again: those that are always on do, and bill."""
-    name, where, _ = _which(cluster, region)
-    _agree(f"let machines of {name} start, and pay for them?", yes)
+    name, where, _ = where_is(cluster, region)
+    agree(f"let machines of {name} start, and pay for them?", yes)
     _clusters(where).fleet(name, start=True)
     print(f"{name}: its machines start when jobs ask for them, and those that are always on now")
 
@@ -196,13 +198,13 @@ def down(
     from kitae.cluster.leftovers import scan
     from kitae.cluster.saving import save
 
-    name, where, file = _which(cluster, region)
+    name, where, file = where_is(cluster, region)
     account, prices = Account(where), {} if file is None else file.prices
     found = scan(account, name, prices)
     for one in found:
         print(f"{one.kind.name} {one.thing.id} {one.thing.detail}".rstrip())
-    _agree(f"delete all of {name} in {where}: {len(found)} things, data with them?", yes)
-    clusters, say = _clusters(where), _tell
+    agree(f"delete all of {name} in {where}: {len(found)} things, data with them?", yes)
+    clusters, say = _clusters(where), tell
     if file is not None and file.save and not without_saving:
         head = clusters.find(name)
         if head is not None and head.head_instance is not None:
@@ -274,45 +276,10 @@ def _build(file: Path, changes: list[str], suppress: list[str]) -> Build:
     if missing is not None:
         raise ClusterError(missing)
     wanted = report.loaded.file
-    return Build(Account(wanted.region), _engine(), wanted, file, now, _tell, tuple(suppress))
-
-
-def _engine() -> Engine:
-    from kitae.cluster.pcluster import find, make
-
-    return find() or make(_tell)
+    return Build(Account(wanted.region), engine_here(), wanted, file, now, tell, tuple(suppress))
 
 
 def _clusters(region: str) -> Clusters:
     from kitae.cluster.engine_calls import Clusters
 
-    return Clusters(_engine(), region)
-
-
-def _which(cluster: str, region: str | None) -> tuple[str, str, ClusterFile | None]:
-    """Name and region of a cluster, and its file where that was given."""
-    from kitae.cluster.load import load_cluster
-    from kitae.errors import RecipeError
-
-    if Path(cluster).suffix in (".yaml", ".yml") or Path(cluster).is_file():
-        file = load_cluster(cluster).file
-        return file.name, file.region, file
-    if region is None:
-        raise RecipeError(f"--region: where is {cluster}? Give its region, or its file instead of its name")
-    return cluster, region, None
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _agree(question: str, yes: bool) -> None:
-    """Ask a person; nobody there is a no. Raises `RecipeError` where it is not agreed."""
-    from kitae.errors import RecipeError
-
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise RecipeError(f"{question} Nobody is there to ask; --yes says so beforehand")
-    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
-        raise RecipeError("not agreed; nothing was done")
+    return Clusters(engine_here(), region)

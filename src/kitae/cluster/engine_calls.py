@@ -33,11 +33,23 @@ class Cluster:
     head_address: str | None
     head_instance: str | None
     failures: tuple[str, ...]
+    config_url: str = ""
+    """Where its configuration can be read for a while."""
 
     @property
     def in_progress(self) -> bool:
         """Whether something of it is being changed."""
         return self.status.endswith("_IN_PROGRESS")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a dry run of a change told."""
+
+    parameters: tuple[str, ...]
+    """What would change."""
+    refused: Mapping[str, str]
+    """What may not, as things are now, and why."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,30 @@ class Clusters:
             return
         if dry_run or answer.code != 0:
             raise ClusterError(f"ParallelCluster refuses {name}: {_refusal(answer)}")
+
+    def try_update(self, name: str, config: Path, suppress: Sequence[str] = ()) -> Trial:
+        """Let ParallelCluster look whether a cluster could be changed so. Raises `ClusterError`."""
+        answer = self.engine.run([*self._updating(name, config, suppress), "--dryrun", "true"])
+        refused = answer.body.get("updateValidationErrors") or []
+        if WOULD_SUCCEED not in answer.message and not refused:
+            raise ClusterError(f"ParallelCluster refuses the change of {name}: {_refusal(answer)}")
+        return Trial(
+            tuple(str(one["parameter"]) for one in answer.body.get("changeSet") or []),
+            {str(one["parameter"]): " ".join(str(one["message"]).split()) for one in refused},
+        )
+
+    def update(self, name: str, config: Path, suppress: Sequence[str] = (), *, force: bool = False) -> None:
+        """Begin to change a cluster; `force` against its update policies. Raises `ClusterError`."""
+        words = [*self._updating(name, config, suppress), *(["--force-update", "true"] if force else [])]
+        answer = self.engine.run(words)
+        if answer.code != 0:
+            refused = answer.body.get("updateValidationErrors") or []
+            why = "; ".join(f"{one['parameter']}: {one['message']}" for one in refused)
+            raise ClusterError(f"ParallelCluster refuses the change of {name}: {why or _refusal(answer)}")
+
+    def _updating(self, name: str, config: Path, suppress: Sequence[str]) -> list[str]:
+        words = ["update-cluster", *self._of(name), "--cluster-configuration", str(config)]
+        return [*words, "--suppress-validators", *(f"type:{one}" for one in suppress)] if suppress else words
 
     def find(self, name: str) -> Cluster | None:
         """The cluster of that name; None where there is none. Raises `ClusterError`."""
@@ -105,6 +141,7 @@ def _cluster(body: Mapping[str, Any]) -> Cluster:
         head_address=head.get("publicIpAddress") or head.get("privateIpAddress"),
         head_instance=head.get("instanceId"),
         failures=tuple(failures),
+        config_url=str((body.get("clusterConfiguration") or {}).get("url", "")),
     )
 
 

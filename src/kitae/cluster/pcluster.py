@@ -74,17 +74,30 @@ class Engine:
 
     def schema_problems(self, config: Mapping[str, Any], name: str) -> list[str]:
         """What its schema says against a configuration, each as `path: message`; no account is needed."""
-        program = resources.files("kitae.cluster").joinpath("schema_program.py").read_text("utf-8")
-        words = [str(self.folder / "bin/python"), "-c", program, name]
-        region = str(config["Region"])
-        done = self._started(words, {"AWS_DEFAULT_REGION": region}, json.dumps(config))
+        problems: list[str] = self._asked("schema_program.py", [name], config, str(config["Region"]))
+        return problems
+
+    def update_rows(
+        self, name: str, old: Mapping[str, Any], targets: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """What its update policies say of each target, as `update_program` tells it; without an account."""
+        asked = {"name": name, "old": old, "targets": targets}
+        rows: dict[str, list[dict[str, Any]]] = self._asked(
+            "update_program.py", [], asked, str(old["Region"])
+        )
+        return rows
+
+    def _asked(self, program: str, words: Sequence[str], given: Any, region: str) -> Any:
+        """What a program of kitae's that runs there answers to JSON. Raises `ClusterError`."""
+        text = resources.files("kitae.cluster").joinpath(program).read_text("utf-8")
+        python = [str(self.folder / "bin/python"), "-c", text, *words]
+        done = self._started(python, {"AWS_DEFAULT_REGION": region}, json.dumps(given))
         if done.returncode != 0:
             last = done.stderr.strip().splitlines()[-1:] or [f"code {done.returncode}"]
             raise ClusterError(
                 f"ParallelCluster's schema cannot be run in {self.folder}: {last[0]}; {_AGAIN}"
             )
-        problems: list[str] = json.loads(done.stdout)
-        return problems
+        return json.loads(done.stdout)
 
     def _started(
         self, words: Sequence[str], environment: Mapping[str, str] | None, stdin: str = ""
