@@ -28,6 +28,7 @@ WEE = {
     "phases.1.schedule.warmup": "2 steps",
     "parallel.data_parallel_size": "1",
     "checkpoint.every": "3 steps",
+    "target": "{kind: local}",
 }
 
 

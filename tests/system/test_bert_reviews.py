@@ -62,6 +62,7 @@ def settings(folder: Path, copies: int) -> list[str]:
         "optimizer.learning_rate": "3e-3",
         "training.duration": f"{EPOCHS} epochs",
         "parallel.data_parallel_size": str(copies),
+        "target.backend": "cpu",
     }
     return [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
 

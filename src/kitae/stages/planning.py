@@ -130,12 +130,24 @@ def _plan(job: Job, start: Start, notes: Sequence[str] = ()) -> tuple[dict[str, 
     for note in notes:
         job.report(f"plan: assumed: {note}")
     if _state_of_all(found) > found["host_memory_bytes"]:
-        job.report("plan: warning: this does not fit into the memory of this machine; use a smaller model")
+        job.report(f"plan: {_too_large(job)}")
     elif estimate is not None:
         job.report(f"plan: {estimate.sentence}")
     found = {**found, "estimate": None if estimate is None else as_json(estimate, *notes)}
     write_json(job.run.path / "plan.json", {**found, "experience": _experience(estimate)})
     return found, estimate
+
+
+def _too_large(job: Job) -> str:
+    """What is said of a model that this machine cannot hold, which may not have to."""
+    kind = job.recipe.target.kind
+    if kind == "local":
+        what = "warning: this does not fit into the memory of this machine; use a smaller model"
+        return f"{what}, or --scale-down cpu"
+    return (
+        f"it trains elsewhere (target.kind {kind}): kitae plan --instance NAME --nodes N says whether it "
+        "fits there; --scale-down cpu makes it small enough for this machine"
+    )
 
 
 def _experience(estimate: Estimate | None) -> list[dict[str, Any]]:
