@@ -82,7 +82,14 @@ BAD_SETTINGS = {
         "training.durration=3 steps",
         "training.durration: unknown key; did you mean training.duration?",
     ),
-    "unknown section": ("trainin.duration=3 steps", "trainin: unknown key; did you mean training?"),
+    "a section that moved": (
+        "tensorboard.enabled=true",
+        "tensorboard: unknown key; TensorBoard is one",
+    ),
+    "unknown section": (
+        "trainin.duration=3 steps",
+        "trainin: unknown key; did you mean training or tracking?",
+    ),
     "wrong type": ("seed=many", "seed: found 'many' (text); write a whole number of at least 0"),
     "number for text": ("name=10", "name: found 10 (a whole number); write text, in quotes: '10'"),
     "below a value": ("seed.x=1", "seed: found a mapping with x; write a whole number"),

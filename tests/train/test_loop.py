@@ -197,7 +197,7 @@ def test_the_rate_follows_the_schedule(tmp_path):
 
 def test_tensorboard_lies_beside_the_metrics(tmp_path):
     pytest.importorskip("tensorboard")
-    train(job(tmp_path, training=training(), tensorboard={"enabled": True}))
+    train(job(tmp_path, training=training(), tracking={"trackers": ["tensorboard"]}))
     assert list((tmp_path / "run" / "tensorboard").iterdir())
 
 

@@ -1,4 +1,3 @@
-import builtins
 import io
 import json
 from itertools import pairwise
@@ -7,12 +6,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from kitae.errors import RecipeError, StorageError
+from kitae.errors import StorageError
 from kitae.train.evaluate import Evaluation
 from kitae.train.metrics import MetricsLog, read_records
 from kitae.train.progress import LiveDisplay, PlainDisplay, Standing, clock, display
 from kitae.train.results import heldout_summary, training_summary
-from kitae.train.tensorboard import NoScalars, scalars
 from kitae.train.throughput import seconds_left, throughput
 
 
@@ -178,35 +176,3 @@ def test_clock():
         "0s", "59s", "1m00s", "3m05s", "1h00m", "2h07m",
     ]  # fmt: skip
     assert seconds_left(2.5, 4) == 10
-
-
-def test_tensorboard_is_off_or_names_its_extra(monkeypatch, tmp_path):
-    off = scalars(tmp_path, enabled=False, resumed_step=0)
-    assert isinstance(off, NoScalars)
-    off.add(train(1))
-    off.close()
-    assert not list(tmp_path.iterdir())
-    usual = builtins.__import__
-
-    def without(name, *rest):
-        if "tensorboard" in name:
-            raise ImportError(name)
-        return usual(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(RecipeError, match=r"kitae\[tensorboard\]"):
-        scalars(tmp_path, enabled=True, resumed_step=0)
-
-
-def test_tensorboard_gets_the_scalars(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    writer = scalars(tmp_path, enabled=True, resumed_step=0)
-    for step in (1, 2):
-        writer.add({**train(step, loss=step / 2), "learning_rate": 0.1})
-    writer.add({"kind": "evaluation", "step": 2, "loss": 0.25})
-    writer.close()
-    events = accumulator.EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 0.5), (2, 1.0)]
-    assert events.Scalars("evaluation/loss")[0].value == 0.25
-    assert events.Scalars("train/learning_rate")[0].value == pytest.approx(0.1)

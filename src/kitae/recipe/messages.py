@@ -20,6 +20,10 @@ Problem = tuple[KeyPath, str]
 
 _KINDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 _NOT_FOUND = object()
+_MOVED: dict[KeyPath, str] = {
+    ("tensorboard",): "TensorBoard is one of several trackers now: write tracking.trackers: [tensorboard]"
+}
+"""Keys that recipes of an older kitae may have, and what stands for them."""
 
 
 def dotted(path: Iterable[str | int]) -> str:
@@ -78,6 +82,8 @@ def _own_rule(path: KeyPath, detail: ErrorDetails) -> Problem:
 
 def unknown_key(path: KeyPath, root: type[Section] = Recipe) -> str:
     """The message for a key that does not exist: the nearest key here, or one of that name elsewhere."""
+    if path in _MOVED:
+        return f"unknown key; {_MOVED[path]}"
     *above, name = path
     parent = at(tuple(above), root)
     section = parent.section() if parent is not None else None

@@ -11,6 +11,7 @@ from kitae.recipe.parallel import ParallelConfig
 from kitae.recipe.phases import PhaseConfig
 from kitae.recipe.sources import DataConfig, ModelConfig
 from kitae.recipe.target import TargetConfig
+from kitae.recipe.tracking import TrackingConfig
 from kitae.recipe.training import (
     CheckpointConfig,
     EvaluationConfig,
@@ -19,7 +20,6 @@ from kitae.recipe.training import (
     ProofConfig,
     SampleConfig,
     ScheduleConfig,
-    TensorBoardConfig,
     TrainingConfig,
 )
 
@@ -64,8 +64,8 @@ class Recipe(Section):
     """How the exported folder is proven against transformers."""
     sample: SampleConfig | None = None
     """A text continued before and after the training; null continues none."""
-    tensorboard: TensorBoardConfig = TensorBoardConfig()
-    """Scalars for TensorBoard."""
+    tracking: TrackingConfig = TrackingConfig()
+    """TensorBoard, Weights & Biases, MLflow, trackio."""
     target: TargetConfig = TargetConfig()
     """Where it runs."""
 

@@ -135,10 +135,3 @@ class SampleConfig(Section):
     """0 takes the likeliest token; above it, tokens are drawn, keyed by the recipe's seed."""
     top_k: Positive | None = None
     """Draw from the k likeliest tokens."""
-
-
-class TensorBoardConfig(Section):
-    """Scalars for TensorBoard, beside metrics.jsonl (needs the extra `tensorboard`)."""
-
-    enabled: bool = False
-    """Write event files into the run's folder `tensorboard/`."""

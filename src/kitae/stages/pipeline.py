@@ -10,6 +10,7 @@ from kitae.backend.table import BACKENDS
 from kitae.stages import exporting, importing, planning, precompiling, training
 from kitae.stages.job import Job
 from kitae.stages.topology import check_cut, check_devices, check_rows, world_size
+from kitae.train.tracking.table import check_trackers
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def _check_topology(job: Job, last: str) -> None:
         here = world_size(job.recipe) // job.recipe.target.most
         for warning in check_devices(here, BACKENDS[job.backend]):
             job.report(f"warning: {warning}")
+        check_trackers(job.recipe.tracking.trackers)
 
 
 def is_done(job: Job, stage: Stage, key: str | None = None) -> bool:

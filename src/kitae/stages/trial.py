@@ -21,6 +21,7 @@ from kitae.recipe.base import Duration
 from kitae.recipe.phases import PhaseConfig
 from kitae.recipe.resolve import dump_resolved
 from kitae.recipe.schema import Recipe
+from kitae.recipe.tracking import TrackingConfig
 from kitae.stages.files import read_json
 from kitae.stages.job import Job, Machines, open_job
 from kitae.stages.run_folder import RunFolder
@@ -67,7 +68,7 @@ def trial_recipe(job: Job) -> Recipe:
         "runs": str(trial_folder(job).parent),
         "sample": None,
         "target": recipe.target.model_copy(update={"node_check": False}),
-        "tensorboard": recipe.tensorboard.model_copy(update={"enabled": False}),
+        "tracking": TrackingConfig(),
         "checkpoint": recipe.checkpoint.model_copy(
             update={"every": Duration(_SAVED_AFTER, "steps"), "keep": 2}
         ),

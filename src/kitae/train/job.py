@@ -42,7 +42,7 @@ class TrainJob:
     """Key of the training: a checkpoint with another one is not resumed."""
     store: CheckpointStore
     folder: Path
-    """The run's folder: `metrics.jsonl`, `results.json`, `evaluations/` and `tensorboard/` appear in it."""
+    """The run's folder: `metrics.jsonl`, `results.json`, `evaluations/` what trackers keep appear in it."""
     backend: Backend
     model_config: Mapping[str, Any]
     """The model's Hugging Face config.json, kept in each checkpoint."""
@@ -55,7 +55,7 @@ class TrainJob:
 
     @property
     def recipe(self) -> Recipe:
-        """What all phases share: objective, precision, parallel, checkpoint, tensorboard and seed."""
+        """What all phases share: objective, precision, parallel, checkpoint, tracking and seed."""
         return self.phases[0].recipe
 
 

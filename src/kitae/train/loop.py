@@ -38,7 +38,7 @@ from kitae.train.results import evaluation_path, finished_result, save_evaluatio
 from kitae.train.signals import StopRequested, StopSignals
 from kitae.train.state import Saver, TrainState, begin_after, check_same_recipe, restore
 from kitae.train.step import Stepper, Underway
-from kitae.train.tensorboard import scalars
+from kitae.train.tracking.tracking import tracking
 
 
 def train(job: TrainJob) -> TrainResult:
@@ -99,16 +99,14 @@ def _newest(job: TrainJob) -> Checkpoint | None:
 
 
 def _recorder(job: TrainJob, course: Course, step: int, stack: ExitStack) -> Recorder:
-    """Open metrics, scalars and display, which `stack` closes again; only one rank writes."""
+    """Open metrics, trackers and display, which `stack` closes again; only one rank writes."""
     if not job.mesh.leads:
         return SilentRecorder()
     log = stack.enter_context(MetricsLog(job.folder / "metrics.jsonl", step))
-    events = scalars(job.folder / "tensorboard", enabled=job.recipe.tensorboard.enabled, resumed_step=step)
-    stack.callback(events.close)
+    stack.enter_context(tracking(job.recipe, job.folder, step, job.report))
     return RunRecorder(
         log=log,
         display=stack.enter_context(display(job.report)),
-        scalars=events,
         report=job.report,
         backend=job.backend,
         precision=job.recipe.training.precision,

@@ -1,4 +1,4 @@
-"""Writes down what the loop does: to metrics.jsonl, to TensorBoard, to the person who watches."""
+"""Writes down what the loop does: to metrics.jsonl, which trackers follow, and to the person who watches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from kitae.train.metrics import MetricsLog, Record
 from kitae.train.progress import Display, Standing
 from kitae.train.state import TrainState
 from kitae.train.step import Update
-from kitae.train.tensorboard import Scalars
 from kitae.train.throughput import UTILISATION_FORMULA, Throughput, seconds_left, throughput
 
 Topology = dict[str, int | bool | str]
@@ -112,7 +111,6 @@ class RunRecorder:
 
     log: MetricsLog
     display: Display
-    scalars: Scalars
     report: Callable[[str], None]
     backend: Backend
     precision: str
@@ -254,7 +252,6 @@ class RunRecorder:
 
     def _write(self, record: Record) -> None:
         self.log.write(record)
-        self.scalars.add(record)
 
 
 def _accuracies(evaluation: Evaluation) -> str:

@@ -61,8 +61,10 @@ class Submission:
         from kitae.recipe.load import load_recipe
         from kitae.recipe.paths import with_absolute_paths
         from kitae.storage.cache import cache_folder
+        from kitae.train.tracking.table import check_trackers
 
         loaded = load_recipe(recipe_file(path), overrides)
+        check_trackers(loaded.recipe.tracking.trackers)
         recipe = with_absolute_paths(loaded.recipe, loaded.base)
         runs = path.absolute().parent if path.is_dir() else Path(recipe.runs).absolute()
         recipe = recipe.model_copy(update={"runs": str(runs)})
@@ -206,7 +208,7 @@ def most_it_costs(recipe: Recipe) -> str:
 def _learned(recipe: Recipe) -> Recipe:
     """A recipe without what only says where and how it is computed."""
     plain = type(recipe).model_fields
-    names = ("target", "parallel", "checkpoint", "tensorboard")
+    names = ("target", "parallel", "checkpoint", "tracking")
     return recipe.model_copy(update={name: plain[name].get_default() for name in names})
 
 

@@ -33,7 +33,7 @@ from kitae.storage.lock import exclusive
 GUARD_S, LOOK_S, JOBS_S = 10.0, 0.5, 3.0
 OLD_S = 3600.0
 """Tokens that nobody has used for so long belong to a submission that never came."""
-_ELSEWHERE = ("target", "parallel", "checkpoint", "tensorboard")
+_ELSEWHERE = ("target", "parallel", "checkpoint", "tracking")
 """Sections that a run which is in the queue may differ in: they only say where and how it is computed."""
 
 

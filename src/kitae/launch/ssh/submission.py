@@ -75,7 +75,7 @@ class Sending:
         head, rsync = look(Link(target.host, self.report), target.folder, target.python)
         recipe, wheel = self._bring(head, rsync)
         remote = self._environment(head, wheel, rsync)
-        secret = tokens_text().encode()
+        secret = tokens_text(self.recipe.tracking.trackers).encode()
         if secret:
             recipe = _reads_tokens(recipe, f"{head.folder}/secrets/{recipe.name}")
         head.ask("keep", files=self._request(head, recipe, last, start_over))

@@ -1,4 +1,6 @@
-"""Tokens of the Hub: from this process' environment, over ssh's standard input, to jobs, and nowhere else.
+"""Tokens of the Hub and of trackers.
+
+From this process' environment they go over ssh's standard input to jobs, and nowhere else.
 
 They lie there in a file that only the user can read; each job's script reads it, and it goes with the last
 job.
@@ -8,14 +10,24 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 NAMES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+OF_TRACKERS: Mapping[str, tuple[str, ...]] = {
+    "wandb": ("WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_MODE"),
+    "mlflow": (
+        *("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
+        "MLFLOW_TRACKING_TOKEN",
+    ),
+    "trackio": ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_WRITE_TOKEN"),
+}
+"""What else goes there when a recipe names a tracker: its login, and where it is."""
 
 
-def tokens_text(environment: Mapping[str, str] = os.environ) -> str:
+def tokens_text(trackers: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> str:
     """Lines that a shell reads; empty without tokens."""
-    found = {name: environment[name] for name in NAMES if environment.get(name)}
+    names = (*NAMES, *(name for tracker in trackers for name in OF_TRACKERS.get(tracker, ())))
+    found = {name: environment[name] for name in names if environment.get(name)}
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in found.items())
 
 

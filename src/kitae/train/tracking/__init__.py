@@ -1,0 +1,1 @@
+"""Trackers that follow a training's metrics file: TensorBoard, Weights & Biases, MLflow, trackio."""
