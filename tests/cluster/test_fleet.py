@@ -86,3 +86,38 @@ def test_a_fleet_that_does_not_come_is_stopped(came, there, engine, tmp_path, mo
     ):
         await_fleet(account, clusters, file, said.append, lambda: next(minutes))
     assert engine.asked[-1].endswith("--status STOP_REQUESTED")
+
+
+def test_a_loop_while_the_cluster_is_made_ends_the_wait(engine, tmp_path, monkeypatch, capsys):
+    """Row 17: the head node waits for machines that are always on, so the cluster never stands."""
+    from cluster_case import GOOD, write_cluster
+
+    from kitae.cli.main import main
+
+    seen = count()
+
+    def states(account: Account, cluster: str) -> dict[str, dict[str, str]]:
+        number = next(seen)
+        return {"train": {f"i-{number}": "running", f"i-{number - 1}": "terminated"}} if number else {}
+
+    monkeypatch.setattr("kitae.cluster.fleet._states", states)
+    engine.play(polls=50)
+    text = GOOD.replace("max: 4", "max: 4\n    min: 1").replace(
+        "1100", "1100\n  idle_stop: null\n  boot_failures: 3"
+    )
+    assert main(["cluster", "up", str(write_cluster(tmp_path, text)), "--yes"]) == 8
+    said = capsys.readouterr().err
+    assert "queue train: 3 machines started and went away again, which cost $" in said
+    assert "its machines are stopped now. kitae cluster logs has what the nodes wrote." in said
+    assert engine.asked[-1].endswith("--status STOP_REQUESTED")
+
+
+def test_a_fleet_that_cannot_be_stopped_is_told(engine, tmp_path, monkeypatch):
+    """The cluster is not there yet as ParallelCluster sees it."""
+    monkeypatch.setattr("kitae.cluster.fleet.PAUSE_S", 0.0)
+    account, clusters = Account("us-west-2"), Clusters(engine, "us-west-2")
+    start(account, 3)
+    file = loaded(tmp_path, "queues.0.min=4", "limits.idle_stop=null").file
+    minutes = count(0, 300)
+    with pytest.raises(ClusterError, match=r"could not be stopped, and bill on \(the fleet of llama"):
+        await_fleet(account, clusters, file, print, lambda: next(minutes))

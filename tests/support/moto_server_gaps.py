@@ -1,7 +1,8 @@
-"""What moto's CloudFormation lacks: deletes of parts of a network that it makes, and two more types."""
+"""What moto lacks: in CloudFormation deletes of parts of a network and two types, times of file systems."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from moto.core.common_models import CloudFormationModel
@@ -11,6 +12,7 @@ from moto.ec2.models.internet_gateways import InternetGateway
 from moto.ec2.models.nat_gateways import NatGateway
 from moto.ec2.models.route_tables import RouteTable
 from moto.ec2.models.vpcs import VPCEndPoint
+from moto.fsx.models import FileSystem
 from moto.scheduler.models import scheduler_backends
 
 
@@ -113,6 +115,22 @@ class Schedule(CloudFormationModel):
         return cls(wanted["Name"])
 
     @classmethod
+    def update_from_cloudformation_json(
+        cls,
+        original_resource: Any,
+        new_resource_name: str,
+        cloudformation_json: Any,
+        account_id: str,
+        region_name: str,
+    ) -> Schedule:
+        cls.delete_from_cloudformation_json(
+            original_resource.physical_resource_id, {}, account_id, region_name
+        )
+        return cls.create_from_cloudformation_json(
+            new_resource_name, cloudformation_json, account_id, region_name
+        )
+
+    @classmethod
     def delete_from_cloudformation_json(cls, resource: str, json_: Any, account: str, region: str) -> None:
         backend = scheduler_backends[account][region]
         if resource in backend.schedule_groups["default"].schedules:
@@ -132,3 +150,14 @@ def add_what_is_missing() -> None:
     """Teach moto to delete what it makes; the two types are known by having been defined."""
     for model, delete in _DELETES.items():
         model.delete_from_cloudformation_json = staticmethod(delete)
+    FileSystem.to_dict = _timed(FileSystem.to_dict)
+
+
+def _timed(told: Any) -> Any:
+    """A file system that tells since when it is there."""
+
+    def to_dict(self: FileSystem) -> dict[str, Any]:
+        self.__dict__.setdefault("since", time.time())
+        return {**told(self), "CreationTime": self.__dict__["since"]}
+
+    return to_dict

@@ -1,4 +1,4 @@
-"""Files that nodes run when they start: scripts, made of a common part and one of their own, and the guard."""
+"""Files that nodes run as they start: scripts, of a common part and one of their own, and the guard."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,19 +20,23 @@ from kitae.cluster.bucket import make_bucket, publish
 from kitae.cluster.budget import Budget
 from kitae.cluster.checking import money_lines, write_config
 from kitae.cluster.config import Site, config_of
+from kitae.cluster.costs import bill
 from kitae.cluster.engine_calls import Cluster, Clusters, Runs, first_failure
 from kitae.cluster.extend import told
-from kitae.cluster.fleet import await_fleet
+from kitae.cluster.fleet import FleetWatch, await_fleet
 from kitae.cluster.kept import keep, kept
 from kitae.cluster.moments import end_of, moment, shown
 from kitae.cluster.money import dollars, tariff
 from kitae.cluster.names import Names
 from kitae.cluster.network import network_template
 from kitae.cluster.policy import Scope
+from kitae.cluster.reasons import why
 from kitae.cluster.resolved import makes_network
 from kitae.cluster.schema import ClusterFile
+from kitae.cluster.spans import spans_of
 from kitae.cluster.stacks import delete_stack, find_stack, make_stack
 from kitae.cluster.switch import switch_template
+from kitae.cluster.troubles import words_for
 from kitae.cluster.zones import zone_name
 from kitae.errors import ClusterError, RecipeError
 
@@ -240,8 +244,9 @@ def _network(build: Build, tags: dict[str, str]) -> Site:
 
 
 def follow(build: Build) -> Cluster:
-    """Wait until the cluster stands, and tell what happens."""
+    """Wait until the cluster stands, and tell what happens. Machines that do not come are not waited for."""
     begun, told = time.monotonic(), 0
+    watch = FleetWatch(build.account, build.clusters, build.file, time.monotonic)
     while True:
         found = build.clusters.find(build.file.name)
         if found is None:
@@ -255,24 +260,32 @@ def follow(build: Build) -> Cluster:
         if found.status in _STANDS:
             return found
         if not found.in_progress:
-            raise ClusterError(_why(build, found, events, begun))
+            raise ClusterError(_why(build, found, events))
         if time.monotonic() - begun > PATIENCE_S:
             raise ClusterError(
                 f"{build.file.name} has been {found.status} for {PATIENCE_S / 60:.0f} minutes "
-                f"({_spent(build, begun)} so far); kitae cluster down takes it away, and the switch ends it "
+                f"({_spent(build)} so far); kitae cluster down takes it away, and the switch ends it "
                 "in any case"
             )
+        # The head node waits for machines that are always on, however long it takes.
+        watch.look(any_yet=False)
         time.sleep(PAUSE_S)
 
 
-def _why(build: Build, found: Cluster, events: Sequence[str], begun: float) -> str:
-    first = first_failure(events) or "; ".join(found.failures) or "no reason is given"
+def _why(build: Build, found: Cluster, events: Sequence[str]) -> str:
+    said = why(build.account, build.names.cluster_stack) or _by_the_engine(found, events)
     return (
-        f"{build.file.name} could not be made ({found.status}): {first}; it cost about "
-        f"{_spent(build, begun)} so far, and what stands of it bills on: kitae cluster down takes it away"
+        f"{build.file.name} could not be made ({found.status}): {said}; it cost about {_spent(build)} so "
+        "far, and what stands of it bills on: kitae cluster down takes it away"
     )
 
 
-def _spent(build: Build, begun: float) -> str:
-    hours = Decimal(str((time.monotonic() - begun) / 3600))
-    return dollars(tariff(build.file).idle_usd * hours)
+def _by_the_engine(found: Cluster, events: Sequence[str]) -> str:
+    first = first_failure(events) or "; ".join(found.failures) or "no reason is given"
+    words = words_for(first)
+    return first if words is None else f"{first}; {words}"
+
+
+def _spent(build: Build) -> str:
+    now = datetime.now(timezone.utc)
+    return dollars(bill(spans_of(build.account, build.file, now), build.file.prices, now).spent_usd)
