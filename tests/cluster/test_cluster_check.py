@@ -162,6 +162,14 @@ WRONG = {
         instead("head:\n", "network: {cidr: 10.60.0.0/24}\nhead:\n").replace("max: 4", "max: 120"),
     ),
     "open to everybody": ("ssh-open", 7, "open_to_everybody: true", instead("203.0.113.7/32", "0.0.0.0/0")),
+    "two ranges for one group": (
+        "ssh-open",
+        7,
+        "keep one",
+        instead("203.0.113.7/32", "203.0.113.7/32, 203.0.113.8/32").replace(
+            "limits:\n", GIVEN.replace("  security_groups: [sg-0123456789abcdef0]\n", "") + "limits:\n"
+        ),
+    ),
     "no such address": ("ssh-open", 7, "203.0.113.7/32", instead("203.0.113.7/32", "203.0.113.777/32")),
     "address without key": ("ssh-key", 6, "key pair", instead("  ssh_key: my-key\n", "")),
     "queues of one name": ("queue-names", 9, "its own name", instead(QUEUE, QUEUE + QUEUE)),

@@ -138,6 +138,33 @@ def test_without_a_key_the_session_manager_gets_in(tmp_path):
     assert "AdditionalIamPolicies" in config["HeadNode"]["Iam"]
 
 
+GIVEN = "network={public_subnet: subnet-01234567, private_subnet: subnet-89abcdef}"
+
+
+@pytest.mark.parametrize(
+    ("head", "ssh"),
+    [
+        ("{}", {"AllowedIps": "127.0.0.1/32"}),
+        ("{ssh_key: k}", {"KeyName": "k", "AllowedIps": "127.0.0.1/32"}),
+        ("{ssh_key: k, allow_ssh_from: [203.0.113.7/32]}", {"KeyName": "k", "AllowedIps": "203.0.113.7/32"}),
+    ],
+)
+def test_in_given_subnets_ssh_is_open_to_nobody_who_was_not_named(head, ssh, tmp_path):
+    """ParallelCluster's own group lets everybody in where nothing is said."""
+    file = loaded(tmp_path, GIVEN, f"head={head}").file
+    config = config_of(file, Site("subnet-01234567", "subnet-89abcdef", "b"))
+    assert config["HeadNode"]["Ssh"] == ssh
+
+
+def test_no_address_of_everybody_is_in_any_configuration(tmp_path):
+    for changes in ([], [GIVEN], ["head={}"], [GIVEN, "head={}"]):
+        file = loaded(tmp_path, *changes).file
+        site = SITE if not changes or changes == ["head={}"] else Site("subnet-0a", "subnet-0b", "b")
+        assert "0.0.0.0/0" not in str(config_of(file, site))
+    typed = "head={ssh_key: k, allow_ssh_from: [0.0.0.0/0], open_to_everybody: true}"
+    assert "0.0.0.0/0" in str(config_of(loaded(tmp_path, GIVEN, typed).file, Site("a", "b", "c")))
+
+
 def test_no_idle_stop_is_slurms_never(tmp_path):
     config = config_of(loaded(tmp_path, "limits.idle_stop=null").file, SITE)
     assert config["Scheduling"]["SlurmSettings"]["ScaledownIdletime"] == -1

@@ -125,7 +125,7 @@ def test_a_dry_run_makes_nothing(file, engine, account, moto, capsys):
     assert not [call for call in moto.calls() if ":Create" in call or ":Run" in call or ":PUT" in call]
 
 
-@pytest.mark.parametrize("verb", ["up", "down", "start"])
+@pytest.mark.parametrize("verb", ["up", "down", "start", "stop"])
 def test_without_yes_nobody_there_is_a_no(verb, file, engine, moto, account, capsys):
     """No call that makes or deletes without the plan having been shown, and agreed to."""
     assert run(verb, file) == 2
@@ -290,6 +290,39 @@ def test_what_was_not_saved_is_not_deleted(engine, moto, account, tmp_path, caps
     assert left(account) == []
 
 
+def test_what_cannot_be_saved_is_not_deleted(engine, moto, account, tmp_path, capsys):
+    """The head node is gone, and the file system with what was to be saved is there."""
+    text = GOOD.replace("limits:\n", "save: [{from_folder: /fsx/runs, to: 's3://results/x'}]\nlimits:\n")
+    file = str(write_cluster(tmp_path, text))
+    fsx = account.client("fsx")
+    subnet = account.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
+    tags = [{"Key": "parallelcluster:cluster-name", "Value": MINE}]
+    fsx.create_file_system(FileSystemType="LUSTRE", StorageCapacity=1200, SubnetIds=[subnet], Tags=tags)
+    assert run("down", file, "--yes") == 8
+    assert "/fsx/runs of llama cannot be saved: there is no head node" in capsys.readouterr().err
+    assert len(left(account)) == 1
+    assert run("down", file, "--yes", "--without-saving") == 0
+    assert left(account) == []
+
+
+def test_by_name_alone_the_account_knows_what_is_saved_and_kept(
+    engine, account, moto, tmp_path, capsys, monkeypatch
+):
+    """From another machine, without the file."""
+    text = GOOD.replace("limits:\n", "save: [{from_folder: /fsx/runs, to: 's3://results/x'}]\nlimits:\n")
+    text = text.replace("size_gb: 1200", "size_gb: 1200\n  at_down: keep")
+    assert run("up", str(write_cluster(tmp_path, text)), "--yes") == 0
+    engine.play(leaks=["fsx"])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert run("down", MINE, "--region", "us-west-2", "--yes") == 0
+    said = capsys.readouterr()
+    assert "saving /fsx/runs to s3://results/x" in said.err
+    assert "kept, as the file says: file system fs-" in said.out
+    assert len(account.client("fsx").describe_file_systems()["FileSystems"]) == 1
+
+
 def test_status_tells_what_stands_and_when_it_ends(file, engine, capsys):
     run("up", file, "--yes")
     capsys.readouterr()
@@ -329,7 +362,7 @@ def test_leftovers_finds_clusters_that_kitae_did_not_make(engine, account, capsy
 
 def test_stop_and_start(file, engine, tmp_path):
     stand(engine, tmp_path)
-    assert run("stop", file) == 0
+    assert run("stop", file, "--yes") == 0
     assert run("start", file, "--yes") == 0
     statuses = [
         asked.rpartition(" ")[2] for asked in engine.asked if asked.startswith("update-compute-fleet")

@@ -16,6 +16,7 @@ from kitae.cli.cluster_words import (
     SetOption,
     YesOption,
     agree,
+    as_made,
     tell,
     where_is,
 )
@@ -155,32 +156,59 @@ def up(
 def status(
     cluster: ClusterArgument,
     region: RegionOption = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Go on telling what changes; stop the fleet when boots fail in a loop."),
+    ] = False,
 ) -> None:
     """Show what stands of a cluster, what it costs now, and when it ends."""
     from datetime import datetime, timezone
 
-    from kitae.cluster.aws import Account
     from kitae.cluster.status import status_lines, status_of
+    from kitae.cluster.watching import Vigil, keep_watch, watch_lines
 
-    name, where, file = where_is(cluster, region)
-    found = status_of(Account(where), name, {} if file is None else file.prices)
-    for line in status_lines(name, found, datetime.now(timezone.utc)):
+    account, name, file = as_made(cluster, region)
+    now = datetime.now(timezone.utc)
+    found = status_of(account, name, {} if file is None else file.prices)
+    for line in status_lines(name, found, now):
         print(line)
+    for line in watch_lines(account, name, file, now):
+        print(line, flush=True)
+    if watch:
+        keep_watch(Vigil(account, _clusters(account.region), name, file, tell))
 
 
-def stop(cluster: ClusterArgument, region: RegionOption = None) -> None:
+def stop(cluster: ClusterArgument, region: RegionOption = None, yes: YesOption = False) -> None:
     """Stop the machines of all queues; head node, storage and network go on, and bill."""
+    from kitae.cluster.aws import Account
+    from kitae.cluster.fleet import machines_of
+
     name, where, _ = where_is(cluster, region)
+    states = [one for of_queue in machines_of(Account(where), name).values() for one, _ in of_queue.values()]
+    running = sum(one in ("pending", "running") for one in states)
+    agree(f"stop {running} machines of {name}, and the jobs on them?", yes)
     _clusters(where).fleet(name, start=False)
     print(f"{name}: its machines stop; head node, storage and network bill on (kitae cluster status)")
 
 
 def start(cluster: ClusterArgument, region: RegionOption = None, yes: YesOption = False) -> None:
     """Let machines start again: those that are always on do, and bill."""
-    name, where, _ = where_is(cluster, region)
+    import time
+    from datetime import datetime, timezone
+
+    from kitae.cluster.extend import within_budget
+    from kitae.cluster.fleet import await_fleet
+    from kitae.cluster.kept import kept
+
+    account, name, file = as_made(cluster, region)
     agree(f"let machines of {name} start, and pay for them?", yes)
-    _clusters(where).fleet(name, start=True)
-    print(f"{name}: its machines start when jobs ask for them, and those that are always on now")
+    if kept(account, name) is not None:
+        within_budget(account, name, tell, datetime.now(timezone.utc))
+    clusters = _clusters(account.region)
+    clusters.fleet(name, start=True)
+    print(f"{name}: its machines start when jobs ask for them, and those that are always on now", flush=True)
+    if file is not None:
+        await_fleet(account, clusters, file, tell, time.monotonic)
 
 
 def down(
@@ -192,28 +220,25 @@ def down(
     ] = False,
 ) -> None:
     """Take a cluster away until nothing of it is left that bills, and prove it."""
-    from kitae.cluster.aws import Account
     from kitae.cluster.down import Ending
     from kitae.cluster.down import down as ended
     from kitae.cluster.leftovers import scan
-    from kitae.cluster.saving import save
+    from kitae.cluster.saving import save_first
 
-    name, where, file = where_is(cluster, region)
-    account, prices = Account(where), {} if file is None else file.prices
+    account, name, file = as_made(cluster, region)
+    prices = {} if file is None else file.prices
     found = scan(account, name, prices)
     for one in found:
         print(f"{one.kind.name} {one.thing.id} {one.thing.detail}".rstrip())
-    agree(f"delete all of {name} in {where}: {len(found)} things, data with them?", yes)
-    clusters, say = _clusters(where), tell
+    agree(f"delete all of {name} in {account.region}: {len(found)} things, data with them?", yes)
+    clusters = _clusters(account.region)
     if file is not None and file.save and not without_saving:
-        head = clusters.find(name)
-        if head is not None and head.head_instance is not None:
-            save(account, head.head_instance, file.save, say)
+        save_first(account, clusters, file, found, tell)
     keeps = file is not None and file.fsx is not None and file.fsx.at_down == "keep"
-    kept = ended(Ending(account, clusters, name, say, frozenset({"file system"} if keeps else ()), prices))
+    kept = ended(Ending(account, clusters, name, tell, frozenset({"file system"} if keeps else ()), prices))
     for one in kept:
         print(f"kept, as the file says: {one.line()}")
-    print(f"nothing {'else ' if kept else ''}of {name} is left in {where}")
+    print(f"nothing {'else ' if kept else ''}of {name} is left in {account.region}")
 
 
 def leftovers(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from kitae.cluster.aws import Account
     from kitae.cluster.pcluster import Engine
     from kitae.cluster.schema import ClusterFile
 
@@ -34,6 +35,16 @@ def where_is(cluster: str, region: str | None) -> tuple[str, str, ClusterFile | 
     if region is None:
         raise RecipeError(f"--region: where is {cluster}? Give its region, or its file instead of its name")
     return cluster, region, None
+
+
+def as_made(cluster: str, region: str | None) -> tuple[Account, str, ClusterFile | None]:
+    """The account, the name, and the file; the one that the account keeps, where only a name was given."""
+    from kitae.cluster.aws import Account
+    from kitae.cluster.kept import kept
+
+    name, where, file = where_is(cluster, region)
+    account = Account(where)
+    return account, name, kept(account, name) if file is None else file
 
 
 def engine() -> Engine:

@@ -21,6 +21,8 @@ from kitae.cluster.schema import ClusterFile, FsxConfig
 LOCAL_STORAGE = "/local_storage"
 """Where a node's own disks are."""
 _LOG_DAYS = 14
+_NOBODY = "127.0.0.1/32"
+"""Whence nobody can come. ParallelCluster's own group is open to everybody where nothing is said."""
 _CAPACITY = {
     "on-demand": "ONDEMAND",
     "spot": "SPOT",
@@ -102,14 +104,16 @@ def _head(file: ClusterFile, site: Site) -> dict[str, Any]:
     head = file.head
     groups = [*site.groups, *site.ssh_groups]
     # The key also works with given groups, whose rules say who may come.
-    ssh: dict[str, Any] = {} if head.ssh_key is None else {"Ssh": {"KeyName": head.ssh_key}}
+    ssh: dict[str, Any] = {} if head.ssh_key is None else {"KeyName": head.ssh_key}
+    if not groups:
+        ssh["AllowedIps"] = (head.allow_ssh_from or [_NOBODY])[0]
     return {
         "InstanceType": head.instance,
         "Networking": {
             "SubnetId": site.public_subnet,
             **({"SecurityGroups": groups} if groups else {}),
         },
-        **ssh,
+        **({"Ssh": ssh} if ssh else {}),
         "LocalStorage": {"RootVolume": _disk(head.disk_gb)},
         "CustomActions": _actions(file, site, "head", _sdks(file)),
         "Iam": _iam(file, site, write=True),

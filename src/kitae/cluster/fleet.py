@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 
 from kitae.cluster.aws import Account
@@ -157,13 +158,21 @@ def cost_of_wait(machine_s: float, usd_an_hour: Decimal) -> Decimal:
     return Decimal(str(machine_s)) / 3600 * usd_an_hour
 
 
-def _states(account: Account, cluster: str) -> dict[str, dict[str, str]]:
-    """States of all machines by queue and id."""
+def machines_of(account: Account, cluster: str) -> dict[str, dict[str, tuple[str, datetime]]]:
+    """All machines of a cluster by queue and id: state, and since when."""
     mine = [{"Name": f"tag:{ENGINE_TAG}", "Values": [cluster]}]
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, tuple[str, datetime]]] = {}
     for group in account.pages("ec2", "describe_instances", "Reservations", Filters=mine):
         for one in group["Instances"]:
             tags = {tag["Key"]: tag["Value"] for tag in one.get("Tags", ())}
             if _QUEUE_TAG in tags:
-                found.setdefault(tags[_QUEUE_TAG], {})[one["InstanceId"]] = one["State"]["Name"]
+                of_queue = found.setdefault(tags[_QUEUE_TAG], {})
+                of_queue[one["InstanceId"]] = (one["State"]["Name"], one["LaunchTime"])
     return found
+
+
+def _states(account: Account, cluster: str) -> dict[str, dict[str, str]]:
+    return {
+        queue: {one: state for one, (state, _) in machines.items()}
+        for queue, machines in machines_of(account, cluster).items()
+    }

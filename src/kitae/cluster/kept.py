@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pydantic import ValidationError
+
 from kitae.cluster.aws import Account, error_code, plainly
 from kitae.cluster.names import Names
 from kitae.cluster.schema import ClusterFile
@@ -27,7 +29,15 @@ def keep(account: Account, file: ClusterFile) -> None:
 def kept(account: Account, name: str) -> ClusterFile | None:
     """What the cluster is made of; None where nothing says so. Raises `ClusterError`."""
     found = _get(account, name, _FILE)
-    return None if found is None else ClusterFile.model_validate_json(json.dumps(found), strict=True)
+    if found is None:
+        return None
+    try:
+        return ClusterFile.model_validate_json(json.dumps(found), strict=True)
+    except ValidationError:
+        raise ClusterError(
+            f"{_FILE} in the bucket of {name} is of another kitae; give the cluster file instead of the "
+            "name, or take that kitae"
+        ) from None
 
 
 def known(account: Account, name: str) -> ClusterFile:

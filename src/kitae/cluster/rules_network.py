@@ -135,6 +135,13 @@ def network_size(case: Case) -> Iterator[Said]:
 def ssh_open(case: Case) -> Iterator[Said]:
     """Nobody reaches the head node who was not named."""
     head = case.file.head
+    own_group = not makes_network(case.file) and not case.file.network.security_groups
+    if own_group and len(head.allow_ssh_from) > 1:
+        yield Said(
+            ("head", "allow_ssh_from", 1),
+            "the group that ParallelCluster makes for given subnets takes one range; keep one, or give "
+            "network.security_groups",
+        )
     for index, text in enumerate(head.allow_ssh_from):
         where = ("head", "allow_ssh_from", index)
         try:

@@ -7,13 +7,36 @@ import time
 from collections.abc import Callable, Sequence
 
 from kitae.cluster.aws import Account, error_code, plainly
-from kitae.cluster.schema import SaveConfig
+from kitae.cluster.engine_calls import Clusters
+from kitae.cluster.leftovers import Leftover
+from kitae.cluster.schema import ClusterFile, SaveConfig
 from kitae.errors import ClusterError
 
 PAUSE_S = 5.0
 LONGEST_S = 6 * 3600
+_KEEP_DATA = ("file system", "instance")
 _UNDECIDED = ("Pending", "InProgress", "Delayed")
 _OTHERWISE = "nothing is deleted; mend that, or give --without-saving"
+
+
+def save_first(
+    account: Account,
+    clusters: Clusters,
+    file: ClusterFile,
+    left: Sequence[Leftover],
+    say: Callable[[str], None],
+) -> None:
+    """Save what a file says before its cluster goes. Raises `ClusterError` where that cannot be, or fails."""
+    found = clusters.find(file.name)
+    head = None if found is None else found.head_instance
+    if head is not None:
+        save(account, head, file.save, say)
+    elif any(one.kind.name in _KEEP_DATA for one in left):
+        folders = ", ".join(one.from_folder for one in file.save)
+        raise ClusterError(
+            f"{folders} of {file.name} cannot be saved: there is no head node that could copy it, and "
+            f"storage is there; {_OTHERWISE}"
+        )
 
 
 def save(account: Account, head: str, saves: Sequence[SaveConfig], say: Callable[[str], None]) -> None:
