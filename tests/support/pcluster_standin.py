@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
+from pcluster_policies import rows_of
 
 VERSION = "3.16.1"
 FOLDER = "KITAE_STANDIN"
@@ -30,6 +32,8 @@ class Play:
 
     polls: int = 1
     """So often a change is told to be in progress."""
+    update_fails: str = ""
+    """The reason of the first resource that cannot be changed; all is as it was then."""
     create_fails: str = ""
     """The reason of the first resource that cannot be made."""
     delete_fails: int = 0
@@ -59,6 +63,10 @@ class StandIn:
         state["clusters"][name] = {"status": "CREATE_COMPLETE", "polls": 0, "events": []}
         self._keep(state)
 
+    def update_rows(self, name: str, old: Any, targets: Mapping[str, Any]) -> dict[str, Any]:
+        """What policies say, as `kitae.cluster.pcluster.Engine.update_rows` tells it."""
+        return {key: rows_of(old, new) for key, new in targets.items()}
+
     def run(self, words: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:
         """Answer as `kitae.cluster.pcluster.Engine.run` does."""
         from kitae.cluster.pcluster import Answer
@@ -74,7 +82,7 @@ class StandIn:
         """Exit code and JSON."""
         state = self._state()
         state["asked"].append(" ".join(words))
-        verb, options = words[0], dict(zip(words[1::2], words[2::2], strict=False))
+        verb, options = words[0], _options(words[1:])
         code, body = _VERBS[verb](state, options)
         self._keep(state)
         return code, body
@@ -116,6 +124,16 @@ def _client_of(service: str, region: str) -> Any:
     return boto3.client(service, region_name=region)
 
 
+def _options(words: list[str]) -> dict[str, str]:
+    """Options with the words that follow them."""
+    found: dict[str, str] = {}
+    option = ""
+    for word in words:
+        option = word if word.startswith("--") else option
+        found[option] = "" if word == option else f"{found[option]} {word}".strip()
+    return found
+
+
 def _client(service: str, options: Mapping[str, str]) -> Any:
     return _client_of(service, options["--region"])
 
@@ -128,7 +146,13 @@ def _create(state: dict[str, Any], options: dict[str, str]) -> tuple[int, dict[s
     if name in state["clusters"]:
         return 1, {"message": f"Bad Request: Cluster {name} already exists."}
     _make(name, config, options)
-    state["clusters"][name] = {"status": "CREATE_IN_PROGRESS", "polls": state["play"]["polls"], "events": []}
+    state["clusters"][name] = {
+        "status": "CREATE_IN_PROGRESS",
+        "polls": state["play"]["polls"],
+        "events": [],
+        "config": config,
+        "fleet": "RUNNING",
+    }
     return 0, {"cluster": {"clusterName": name, "clusterStatus": "CREATE_IN_PROGRESS"}}
 
 
@@ -136,34 +160,101 @@ def _make(name: str, config: dict[str, Any], options: dict[str, str]) -> None:
     ec2, tags = _client("ec2", options), [{"Key": _TAG, "Value": name}, *config["Tags"]]
     template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
     _client("cloudformation", options).create_stack(StackName=name, TemplateBody=template, Tags=tags)
-    image = ec2.describe_images()["Images"][0]["ImageId"]
     head = config["HeadNode"]
-    static = [
+    for kind, subnet, count, queue in [
+        (head["InstanceType"], head["Networking"]["SubnetId"], 1, ""),
+        *_static(config),
+    ]:
+        _start(ec2, (kind, subnet, count, queue), tags)
+    _store(config, options, tags)
+
+
+def _static(config: dict[str, Any]) -> list[tuple[str, str, int, str]]:
+    """Type, subnet, count and queue of machines that are always on."""
+    return [
         (resource["InstanceType"], queue["Networking"]["SubnetIds"][0], resource["MinCount"], queue["Name"])
         for queue in config["Scheduling"]["SlurmQueues"]
         for resource in queue["ComputeResources"]
     ]
-    for kind, subnet, count, queue in [
-        (head["InstanceType"], head["Networking"]["SubnetId"], 1, ""),
-        *static,
-    ]:
-        own = [{"Key": "parallelcluster:queue-name", "Value": queue}] if queue else []
-        if count:
-            ec2.run_instances(
-                ImageId=image,
-                InstanceType=kind,
-                SubnetId=subnet,
-                MinCount=count,
-                MaxCount=count,
-                TagSpecifications=[{"ResourceType": "instance", "Tags": [*tags, *own]}],
-            )
+
+
+def _start(ec2: Any, wanted: tuple[str, str, int, str], tags: list[dict[str, str]]) -> None:
+    kind, subnet, count, queue = wanted
+    own = [{"Key": "parallelcluster:node-type", "Value": "Compute" if queue else "HeadNode"}]
+    own += [{"Key": "parallelcluster:queue-name", "Value": queue}] if queue else []
+    if count > 0:
+        ec2.run_instances(
+            ImageId=ec2.describe_images()["Images"][0]["ImageId"],
+            InstanceType=kind,
+            SubnetId=subnet,
+            MinCount=count,
+            MaxCount=count,
+            TagSpecifications=[{"ResourceType": "instance", "Tags": [*tags, *own]}],
+        )
+
+
+def _store(config: dict[str, Any], options: dict[str, str], tags: list[dict[str, str]]) -> None:
     for storage in config.get("SharedStorage", ()):
         _client("fsx", options).create_file_system(
             FileSystemType="LUSTRE",
             StorageCapacity=storage["FsxLustreSettings"]["StorageCapacity"],
-            SubnetIds=[head["Networking"]["SubnetId"]],
+            SubnetIds=[config["HeadNode"]["Networking"]["SubnetId"]],
             Tags=tags,
         )
+
+
+def _update(state: dict[str, Any], options: dict[str, str]) -> tuple[int, dict[str, Any]]:
+    name = options["--cluster-name"]
+    if name not in state["clusters"]:
+        return _describe(state, options)
+    found = state["clusters"][name]
+    new = yaml.safe_load(Path(options["--cluster-configuration"]).read_text("utf-8"))
+    rows = rows_of(found["config"], new)
+    key = "allowed_stopped" if found["fleet"] == "STOPPED" else "allowed"
+    body: dict[str, Any] = {"changeSet": [{"parameter": row["parameter"]} for row in rows]}
+    refused = [row for row in rows if not row[key]]
+    if refused and options.get("--force-update") != "true":
+        wrong = [
+            {"parameter": row["parameter"], "message": row["why_stopped"] or row["why"]} for row in refused
+        ]
+        return 1, {**body, "message": "Update failure", "updateValidationErrors": wrong}
+    if not rows:
+        return 1, {"message": "Bad Request: No changes found in your cluster configuration."}
+    if options.get("--dryrun") == "true":
+        return 1, {**body, "message": "Request would have succeeded, but DryRun flag is set."}
+    found |= {"status": "UPDATE_IN_PROGRESS", "polls": state["play"]["polls"], "new": new}
+    return 0, {**body, "cluster": {"clusterName": name, "clusterStatus": "UPDATE_IN_PROGRESS"}}
+
+
+def _change(found: dict[str, Any], name: str, options: dict[str, str], reason: str) -> None:
+    """An update comes to its end: machines that are always on come and go, and so does storage."""
+    old, new = found["config"], found.pop("new")
+    if reason:
+        found |= {"status": "UPDATE_FAILED", "events": [("HeadNode", "UPDATE_FAILED", reason)]}
+        return
+    found |= {"status": "UPDATE_COMPLETE", "config": new}
+    ec2, tags = _client("ec2", options), [{"Key": _TAG, "Value": name}, *new["Tags"]]
+    before = {queue: count for *_, count, queue in _static(old)}
+    for kind, subnet, count, queue in _static(new):
+        _start(ec2, (kind, subnet, count - before.get(queue, 0), queue), tags)
+    if old.get("SharedStorage") and _moved_storage(old, new):
+        _delete_storage(name, options)
+        _store(new, options, tags)
+    elif new.get("SharedStorage") and not old.get("SharedStorage"):
+        _store(new, options, tags)
+
+
+def _moved_storage(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Storage goes when it is given up, and when its subnet is another."""
+    subnets = [each["Scheduling"]["SlurmQueues"][0]["Networking"]["SubnetIds"] for each in (old, new)]
+    return not new.get("SharedStorage") or subnets[0] != subnets[1]
+
+
+def _delete_storage(name: str, options: dict[str, str]) -> None:
+    fsx = _client("fsx", options)
+    for one in fsx.describe_file_systems()["FileSystems"]:
+        if {"Key": _TAG, "Value": name} in one["Tags"]:
+            fsx.delete_file_system(FileSystemId=one["FileSystemId"])
 
 
 def _describe(state: dict[str, Any], options: dict[str, str]) -> tuple[int, dict[str, Any]]:
@@ -178,12 +269,24 @@ def _describe(state: dict[str, Any], options: dict[str, str]) -> tuple[int, dict
             _end(state, name, options)
     if name not in state["clusters"]:
         return _describe(state, options)
-    body = {"clusterName": name, "clusterStatus": found["status"], "computeFleetStatus": "RUNNING"}
+    body = {
+        "clusterName": name,
+        "clusterStatus": found["status"],
+        "computeFleetStatus": found.get("fleet", "RUNNING"),
+    }
+    found["fleet"] = {"STOPPING": "STOPPED"}.get(body["computeFleetStatus"], body["computeFleetStatus"])
+    if "config" in found:
+        body["clusterConfiguration"] = {"url": _url(name, found["config"])}
     if found["status"].startswith("CREATE_FAILED"):
         body["failures"] = [{"failureCode": "RESOURCE_CREATION_FAILED", "failureReason": "it failed"}]
     else:
         body["headNode"] = {"instanceId": _head(name, options), "publicIpAddress": "203.0.113.9"}
     return 0, body
+
+
+def _url(name: str, config: dict[str, Any]) -> str:
+    """What ParallelCluster would have signed in S3."""
+    return f"data:application/yaml,{quote(json.dumps(config))}"
 
 
 def _head(name: str, options: dict[str, str]) -> str | None:
@@ -203,6 +306,8 @@ def _end(state: dict[str, Any], name: str, options: dict[str, str]) -> None:
                 ("HeadNodeWaitCondition", "CREATE_FAILED", "Resource creation cancelled"),
                 ("HeadNode", "CREATE_FAILED", play["create_fails"]),
             ]
+    elif found["status"] == "UPDATE_IN_PROGRESS":
+        _change(found, name, options, play["update_fails"])
     elif play["stuck"]:
         return
     elif play["delete_fails"]:
@@ -229,10 +334,8 @@ def _take_away(leaks: list[str], name: str, options: dict[str, str]) -> None:
     if "volume" in leaks:
         tags = [{"ResourceType": "volume", "Tags": [{"Key": _TAG, "Value": name}]}]
         ec2.create_volume(Size=200, AvailabilityZone="us-west-2d", TagSpecifications=tags)
-    fsx = _client("fsx", options)
-    for one in [] if "fsx" in leaks else fsx.describe_file_systems()["FileSystems"]:
-        if {"Key": _TAG, "Value": name} in one["Tags"]:
-            fsx.delete_file_system(FileSystemId=one["FileSystemId"])
+    if "fsx" not in leaks:
+        _delete_storage(name, options)
     _client("cloudformation", options).delete_stack(StackName=name)
 
 
@@ -256,8 +359,11 @@ def _events(state: dict[str, Any], options: dict[str, str]) -> tuple[int, dict[s
 
 
 def _fleet(state: dict[str, Any], options: dict[str, str]) -> tuple[int, dict[str, Any]]:
-    if options["--cluster-name"] not in state["clusters"]:
+    name = options["--cluster-name"]
+    if name not in state["clusters"]:
         return _describe(state, options)
+    told = "STOPPING" if options["--status"] == "STOP_REQUESTED" else "RUNNING"
+    state["clusters"][name]["fleet"] = told
     return 0, {"status": options["--status"]}
 
 
@@ -267,6 +373,7 @@ _VERBS = {
     "delete-cluster": _delete,
     "get-cluster-stack-events": _events,
     "update-compute-fleet": _fleet,
+    "update-cluster": _update,
     "version": lambda state, options: (0, {"version": VERSION}),
 }
 

@@ -42,7 +42,7 @@ class Ends:
 
 def told(wanted: datetime, most_usd: Decimal) -> dict[str, str]:
     """Outputs of the switch."""
-    return {WANTED: instant(wanted), MOST: f"{most_usd:f}"}
+    return {WANTED: instant(wanted), MOST: f"{most_usd.normalize():f}"}
 
 
 def ends_of(stack: Stack | None) -> Ends | None:

@@ -15,6 +15,9 @@ from typing import Any
 from pcluster.config.config_patch import ConfigPatch
 
 
+FAILS = "ParallelCluster itself fails on this change"
+
+
 class Cluster:
     """What policies ask of a cluster."""
 
@@ -38,18 +41,27 @@ def checked(name: str, old: Any, new: Any, *, running: bool) -> list[dict[str, A
     patch = ConfigPatch(Cluster(name, running=running), old, new)
     found = []
     for change in patch.changes:
-        result, reason, action, shown = change.update_policy.check(change, patch)
-        if shown or result.value != "SUCCEEDED":
+        result, reason, action, shown = judged(change, patch)
+        if shown or result != "SUCCEEDED":
             row = {
                 "parameter": ConfigPatch.build_config_param_path(change.path, change.key),
                 "old": change.old_value,
                 "new": change.new_value,
                 "policy": change.update_policy.name,
-                "allowed": result.value == "SUCCEEDED",
+                "allowed": result == "SUCCEEDED",
                 "why": " ".join(str(one) for one in (reason, action) if one and one != "-"),
             }
             found.append(row)
     return found
+
+
+def judged(change: Any, patch: ConfigPatch) -> tuple[str, str, str, bool]:
+    """A policy's judgement; some of 3.16.1 fail on some changes, which then cannot be made either."""
+    try:
+        result, reason, action, shown = change.update_policy.check(change, patch)
+    except Exception as error:  # whatever a policy of ParallelCluster raises
+        return "FAILED", f"{FAILS}: {error}", "", True
+    return result.value, reason, action, shown
 
 
 def both(name: str, old: Any, new: Any) -> list[dict[str, Any]]:

@@ -30,7 +30,6 @@ Row = Mapping[str, Any]
 
 # By the beginnings of keys: the way out where ParallelCluster cannot.
 _WAYS_OUT = {
-    ("fsx", "mount"): "write the old folder again; a link on the nodes leads elsewhere, too",
     (
         "fsx",
     ): "a file system stays as it was made: save what is on it, give it up with fsx: null, then ask for "
