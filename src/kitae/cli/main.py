@@ -30,6 +30,7 @@ _VERB_MODULES = (
     "classify_verbs",
     "weights_verbs",
     "follow_verbs",
+    "top_verbs",
     "ssh_verbs",
     "recipe_verbs",
     "catalog_verbs",

@@ -23,14 +23,17 @@ _READERS = 8
 
 
 def look_at(
-    paths: Sequence[Path], slurm: Slurm | None = None, tell: Callable[[str], None] = lambda line: None
+    paths: Sequence[Path],
+    slurm: Slurm | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    now: Callable[[], float] = time.time,
 ) -> list[Status]:
     """How these runs are now; `tell` gets what could not be found out."""
     with ThreadPoolExecutor(_READERS) as pool:  # a shared file system answers slowly, but many at once
         found = list(pool.map(RunFacts.read, paths))
     jobs = _jobs([job.number for facts in found for job in facts.jobs], slurm, tell)
-    now = time.time()
-    return [status_of(facts, jobs, life_of, now) for facts in found]
+    at = now()
+    return [status_of(facts, jobs, life_of, at) for facts in found]
 
 
 def seen_in(paths: Sequence[Path], tell: Callable[[str], None]) -> list[Seen]:

@@ -63,14 +63,17 @@ def last_lines(path: Path, count: int, end: int | None = None) -> list[str]:
     return list(islice(lines_from_end(path, end=end), count))[::-1]
 
 
-def last_records(path: Path, kind: str, count: int) -> list[Record]:
-    """The last records of a kind in a file of JSON lines, in order; what is half-written is passed over."""
+def last_records(path: Path, kind: str | None, count: int) -> list[Record]:
+    """The last records of a kind (None: without one) in a file of JSON lines, in order.
+
+    What is half-written is passed over.
+    """
     found: list[Record] = []
     for line in lines_from_end(path, _MOST_BYTES):
         if len(found) == count:
             break
         record = _record(line)
-        if record.get("kind") == kind:
+        if record and record.get("kind") == kind:
             found.append(record)
     return found[::-1]
 

@@ -1,0 +1,1 @@
+"""`kitae top`: a run, its machines and its money on one screen."""
