@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kitae.cli import cluster_change
+from kitae.cli import cluster_change, cluster_look
 from kitae.cli.cluster_words import (
     ClusterArgument,
     FileArgument,
@@ -42,6 +42,7 @@ def register(app: typer.Typer) -> None:
     group.command("policy")(policy)
     group.command("quota")(quota)
     cluster_change.add(group)
+    cluster_look.add(group)
     app.add_typer(group, name="cluster")
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from pcluster.config.config_patch import ConfigPatch
 
-
 FAILS = "ParallelCluster itself fails on this change"
 
 
