@@ -87,6 +87,12 @@ class Moto:
             found: list[str] = json.load(answer)
         return found
 
+    def requests(self) -> list[dict[str, str]]:
+        """The same with what was asked: `action`, `region`, `path`, `query`, `body`."""
+        with urllib.request.urlopen(f"{self.url}/kitae/requests") as answer:
+            found: list[dict[str, str]] = json.load(answer)
+        return found
+
     def _post(self, path: str, body: Any = None) -> None:
         request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), method="POST")
         urllib.request.urlopen(request).close()
@@ -124,6 +130,7 @@ class _Record:
     def __init__(self, below: Any) -> None:
         self.below = below
         self.calls: list[str] = []
+        self.requests: list[dict[str, str]] = []
         self.refused: dict[str, int] = {}
         self.answers: list[dict[str, str]] = []
 
@@ -135,6 +142,15 @@ class _Record:
             return self.below(environ, start)
         action = _action(environ)
         self.calls.append(action)
+        self.requests.append(
+            {
+                "action": action,
+                "region": _region(environ),
+                "path": path,
+                "query": environ.get("QUERY_STRING", ""),
+                "body": "" if path.count("/") > 1 else _body(environ),  # not objects
+            }
+        )
         if self.refused.get(action, 0):
             self.refused[action] -= 1
             start("403 Forbidden", [("Content-Type", "text/xml")])
@@ -164,6 +180,7 @@ class _Record:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if path.endswith("/forget"):
             self.calls.clear()
+            self.requests.clear()
             self.refused.clear()
             self.answers.clear()
         if path.endswith("/answer"):
@@ -172,7 +189,7 @@ class _Record:
             order = json.loads(body)
             self.refused[order["action"]] = order["times"]
         start("200 OK", [("Content-Type", "application/json")])
-        return [json.dumps(self.calls).encode()]
+        return [json.dumps(self.requests if path.endswith("/requests") else self.calls).encode()]
 
 
 def _body(environ: dict[str, Any]) -> str:
@@ -180,6 +197,11 @@ def _body(environ: dict[str, Any]) -> str:
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     environ["wsgi.input"] = BytesIO(body)
     return body.decode(errors="replace")
+
+
+def _region(environ: dict[str, Any]) -> str:
+    scope = re.search(r"Credential=[^/]+/\d+/([^/]+)/", environ.get("HTTP_AUTHORIZATION", ""))
+    return "" if scope is None else scope[1]
 
 
 def _action(environ: dict[str, Any]) -> str:

@@ -9,22 +9,31 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 import yaml
-from cluster_case import loaded, write_cluster
+from cluster_case import NOW, loaded, write_cluster
+from iam_evaluator import refused
+from iam_requests import request_of
+from iam_stacks import requests_of
+from moto_server import ACCOUNT
 from moto_server_fixtures import BEFORE_CALL, engine, moto, moto_process
 
 from kitae.catalog.aws import fleet_types
 from kitae.cli.main import main
 from kitae.cluster.aws import Account
-from kitae.cluster.config import PLACEHOLDER, config_of
+from kitae.cluster.config import PLACEHOLDER, Site, config_of
 from kitae.cluster.leftovers import scan
 from kitae.cluster.pcluster import Engine, find, make
+from kitae.cluster.policy import Scope, ending_statements, statements
+from kitae.cluster.schema import ClusterFile
 from kitae.cluster.up import Build, prepare
+from kitae.errors import ClusterError
 
 __all__ = ["engine", "moto", "moto_process"]  # fixtures
 
@@ -63,6 +72,10 @@ FORMS = {
     "persistent": ["fsx={size_gb: 2400, type: PERSISTENT_2, throughput: 125, import_from: 's3://corpus/a'}"],
     "scratch": [
         "fsx={size_gb: 1200, import_from: 's3://corpus/a', export_to: 's3://corpus/b', at_down: keep}"
+    ],
+    "given": [
+        "network={public_subnet: subnet-01234567, private_subnet: subnet-89abcdef}",
+        "head={allow_ssh_from: []}",
     ],
     "spot": ["queues.0.capacity.kind=spot", "limits.idle_stop=null", "fsx=null"],
     "block": [
@@ -119,8 +132,6 @@ def test_what_its_validators_refuse_is_told(real, account, tmp_path, monkeypatch
 
 def test_it_accepts_the_network_and_the_scripts_that_are_really_made(real, account, moto, tmp_path):
     """Its validator of EFA's security groups looks at the groups of the stack."""
-    from cluster_case import NOW
-
     file = loaded(tmp_path).file
     build = Build(account, real, file, tmp_path / "cluster.yaml", NOW, print, LEFT_OUT)
     site = prepare(build)
@@ -134,9 +145,10 @@ import json, sys
 from pcluster.models.s3_bucket import S3Bucket
 from pcluster.schemas.cluster_schema import ClusterSchema
 from pcluster.templates.cdk_builder import CDKTemplateBuilder
-config = ClusterSchema(cluster_name="llama").load(json.load(sys.stdin))
-bucket = S3Bucket(name="the-bucket", service_name="s", stack_name="llama", artifact_directory="d")
-built = CDKTemplateBuilder().build_cluster_template(cluster_config=config, bucket=bucket, stack_name="llama")
+name = sys.argv[1]
+config = ClusterSchema(cluster_name=name).load(json.load(sys.stdin))
+bucket = S3Bucket(name="the-bucket", service_name="s", stack_name=name, artifact_directory="d")
+built = CDKTemplateBuilder().build_cluster_template(cluster_config=config, bucket=bucket, stack_name=name)
 template, assets = built
 print(json.dumps([template, [one.get("content") for one in assets]], default=str))
 """
@@ -154,26 +166,65 @@ def interfaces(found: object) -> Iterator[list[dict[str, object]]]:
             yield from interfaces(below)
 
 
-def test_the_synthesised_template_has_the_efa_interfaces_of_trn1(real, account, moto, tmp_path):
-    import subprocess
-
-    file = loaded(tmp_path).file
+def synthesised(real: Engine, account: Account, file: ClusterFile) -> list[dict[str, Any]]:
+    """The template that ParallelCluster makes of a file, and its nested ones."""
     ec2 = account.client("ec2")
     subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
     group = ec2.describe_security_groups()["SecurityGroups"][0]["GroupId"]
-    from kitae.cluster.config import Site
-
     where = {"LocationConstraint": "us-west-2"}
     account.client("s3").create_bucket(Bucket="the-bucket", CreateBucketConfiguration=where)
     config = config_of(file, Site(subnet, subnet, "the-bucket", (group,)))
-    words = [str(real.folder / "bin/python"), "-c", SYNTHESIS]
+    words = [str(real.folder / "bin/python"), "-c", SYNTHESIS, file.name]
     inherited = {**os.environ, "PATH": f"{real.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": ""}
     done = subprocess.run(words, input=json.dumps(config), env=inherited, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    widest = max(interfaces(json.loads(done.stdout.splitlines()[-1])), key=len)
+    template, nested = json.loads(done.stdout.splitlines()[-1])
+    return [template, *(one for one in nested if isinstance(one, dict) and "Resources" in one)]
+
+
+def test_the_synthesised_template_has_the_efa_interfaces_of_trn1(real, account, moto, tmp_path):
+    widest = max(interfaces(synthesised(real, account, loaded(tmp_path).file)), key=len)
     efa = [one for one in widest if str(one.get("InterfaceType", "")).startswith("efa")]
     assert len(efa) == 8
     assert {one["NetworkCardIndex"] for one in efa} == set(range(8))
+
+
+@pytest.mark.parametrize("name", ["llama", "a-name-of-all-28-letters-abc"])
+def test_the_policy_is_enough_for_all_that_parallelclusters_stack_is_made_of(
+    real, account, moto, name, tmp_path
+):
+    """CloudFormation makes and deletes it in the name of whoever asks; so does the switch, at the end."""
+    storage = "fsx={size_gb: 2400, type: PERSISTENT_2, throughput: 125, import_from: 's3://corpus/a'}"
+    file = loaded(tmp_path, f"name={name}", storage).file
+    scope = Scope(name, "us-west-2", ACCOUNT)
+    templates = synthesised(real, account, file)
+    assert len(templates) == 2
+    stacks = (name, f"{name}-ComputeFleetQueuesNestedStack")
+    tags = {"parallelcluster:cluster-name": name}
+    asked = [one for pair in zip(templates, stacks, strict=True) for one in requests_of(*pair, tags)]
+    assert len(asked) > 100
+    assert refused(statements(scope), asked) == set()
+    words = ("Delete", "Detach", "Remove")
+    deletes = [one for one in asked if one.action.partition(":")[2].startswith(words)]
+    assert refused(ending_statements(scope), deletes) == set()
+
+
+def test_the_policy_is_enough_for_what_its_command_line_asks(real, account, moto, tmp_path):
+    """Every call that the real one makes to look, and to begin to make a cluster."""
+    file = loaded(tmp_path).file
+    build = Build(account, real, file, tmp_path / "cluster.yaml", NOW, print, LEFT_OUT)
+    path = tmp_path / "made.yaml"
+    path.write_text(yaml.safe_dump(config_of(file, prepare(build))))
+    build.clusters.create(file.name, path, LEFT_OUT, dry_run=True)
+    try:
+        build.clusters.create(file.name, path, LEFT_OUT)
+        build.clusters.find(file.name)
+    except ClusterError:
+        pass  # moto cannot make its stack, but was asked to
+    asked = [request_of(call, {}) for call in moto.requests() if call["action"] != "ec2:CreateKeyPair"]
+    actions = {one.action for one in asked}
+    assert {"cloudformation:CreateStack", "s3:PutObject", "ec2:DescribeInstanceTypes"} <= actions
+    assert refused(statements(Scope("llama", "us-west-2", ACCOUNT)), asked) == set()
 
 
 def killed_at(words: list[str], call: int) -> bool:

@@ -16,6 +16,7 @@ from kitae.cluster.names import Names
 from kitae.cluster.policy_rows import ROWS, Row
 from kitae.cluster.schema import ClusterFile
 
+_OF_STACK = 24
 LONGEST = 6144
 """Characters of a managed policy, blanks not counted."""
 _ENDING = re.compile(
@@ -88,6 +89,7 @@ def _statement(scope: Scope, row: Row) -> dict[str, Any]:
         "account": scope.account,
         "bucket": names.bucket(scope.account, scope.region),
         "switch": names.switch_stack,
+        "short": _short(scope.name),
     }
     condition = {"Condition": _filled(row.condition, words)} if row.condition else {}
     return {
@@ -97,6 +99,11 @@ def _statement(scope: Scope, row: Row) -> dict[str, Any]:
         "Resource": [one.format(**words) for one in row.resources],
         **condition,
     }
+
+
+def _short(stack: str) -> str:
+    """How names begin that CloudFormation makes for roles: of a long stack's name they have a part."""
+    return f"{stack}-" if len(stack) < _OF_STACK else stack[:_OF_STACK]
 
 
 def _filled(value: Any, words: dict[str, str]) -> Any:

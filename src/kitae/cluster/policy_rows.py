@@ -7,6 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _HERE: Mapping[str, Any] = {"StringEquals": {"aws:RequestedRegion": "{region}"}}
+_OWN: Mapping[str, Any] = {
+    "StringEquals": {
+        "aws:RequestedRegion": "{region}",
+        "aws:ResourceTag/parallelcluster:cluster-name": "{name}",
+    }
+}
+"""Held to what ParallelCluster tags as this cluster's."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,12 @@ def _arn(service: str, rest: str) -> str:
     return f"arn:aws:{service}:{{region}}:{{account}}:{rest}"
 
 
-_ROLES = ("arn:aws:iam::{account}:role/parallelcluster/{name}/*", "arn:aws:iam::{account}:role/{switch}-*")
+# Those of ParallelCluster's functions lie beside the cluster's own, by names that CloudFormation makes.
+_ROLES = (
+    "arn:aws:iam::{account}:role/parallelcluster/{name}/*",
+    "arn:aws:iam::{account}:role/parallelcluster/{short}*",
+    "arn:aws:iam::{account}:role/{switch}-*",
+)
 _MANAGED = (
     "arn:aws:iam::aws:policy/CloudWatchAgentServerPolicy",
     "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore",
@@ -49,7 +61,7 @@ ROWS = (
             *_of("ec2", "Describe* GetInstanceTypesFromInstanceRequirements"),
             *_of("cloudformation", "ListStacks DescribeStacks ValidateTemplate"),
             *_of("fsx", "DescribeFileSystems DescribeDataRepositoryAssociations DescribeBackups"),
-            *_of("elasticloadbalancing", "DescribeLoadBalancers DescribeTags DeleteLoadBalancer"),
+            *_of("elasticloadbalancing", "DescribeLoadBalancers DescribeTags"),
             *_of("logs", "DescribeLogGroups DescribeMetricFilters"),
             *_of("cloudwatch", "DescribeAlarms ListDashboards GetDashboard"),
             *_of("servicequotas", "GetServiceQuota GetAWSDefaultServiceQuota ListServiceQuotas"),
@@ -74,7 +86,7 @@ ROWS = (
     Row(
         "Machines",
         (
-            *_of("ec2", "RunInstances TerminateInstances StartInstances StopInstances CreateFleet"),
+            *_of("ec2", "RunInstances CreateFleet"),
             *_of(
                 "ec2",
                 "CreateLaunchTemplate CreateLaunchTemplateVersion ModifyLaunchTemplate DeleteLaunchTemplate",
@@ -88,6 +100,14 @@ ROWS = (
             *_of("ec2", "ModifyNetworkInterfaceAttribute"),
         ),
         condition=_HERE,
+    ),
+    Row(
+        "EndMachines",
+        (
+            *_of("ec2", "TerminateInstances StartInstances StopInstances"),
+            "elasticloadbalancing:DeleteLoadBalancer",
+        ),
+        condition=_OWN,
     ),
     Row(
         "Network",
@@ -202,7 +222,10 @@ ROWS = (
             *_of("dynamodb", "CreateTable DeleteTable DescribeTable GetItem PutItem UpdateItem Query"),
             *_of("dynamodb", "TagResource UntagResource ListTagsOfResource"),
         ),
-        (_arn("dynamodb", "table/parallelcluster-slurm-{name}"),),
+        (
+            _arn("dynamodb", "table/parallelcluster-slurm-{name}"),
+            _arn("dynamodb", "table/parallelcluster-{name}"),
+        ),
     ),
     Row(
         "Names",
@@ -263,15 +286,13 @@ ROWS = (
     ),
     Row(
         "Save",
-        ("ssm:SendCommand", "ssm:GetCommandInvocation"),
-        (
-            "arn:aws:ssm:{region}::document/AWS-RunShellScript",
-            _arn("ec2", "instance/*"),
-            _arn("ssm", "*"),
-        ),
+        ("ssm:SendCommand",),
+        ("arn:aws:ssm:{region}::document/AWS-RunShellScript", _arn("ec2", "instance/*")),
         _HERE,
         ends=False,
     ),
+    # It is of no resource.
+    Row("Saved", ("ssm:GetCommandInvocation",), condition=_HERE, ends=False),
     Row(
         "Switch",
         (
