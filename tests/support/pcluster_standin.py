@@ -161,11 +161,9 @@ def _make(name: str, config: dict[str, Any], options: dict[str, str]) -> None:
     template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
     _client("cloudformation", options).create_stack(StackName=name, TemplateBody=template, Tags=tags)
     head = config["HeadNode"]
-    for kind, subnet, count, queue in [
-        (head["InstanceType"], head["Networking"]["SubnetId"], 1, ""),
-        *_static(config),
-    ]:
-        _start(ec2, (kind, subnet, count, queue), tags)
+    _start(ec2, (head["InstanceType"], head["Networking"]["SubnetId"], 1, ""), tags, _key(ec2, head))
+    for wanted in _static(config):
+        _start(ec2, wanted, tags)
     _store(config, options, tags)
 
 
@@ -178,7 +176,16 @@ def _static(config: dict[str, Any]) -> list[tuple[str, str, int, str]]:
     ]
 
 
-def _start(ec2: Any, wanted: tuple[str, str, int, str], tags: list[dict[str, str]]) -> None:
+def _key(ec2: Any, head: dict[str, Any]) -> dict[str, str]:
+    """The head node's key pair, where the account has it."""
+    name = head.get("Ssh", {}).get("KeyName")
+    known = [one["KeyName"] for one in ec2.describe_key_pairs()["KeyPairs"]]
+    return {"KeyName": name} if name in known else {}
+
+
+def _start(
+    ec2: Any, wanted: tuple[str, str, int, str], tags: list[dict[str, str]], key: dict[str, str] | None = None
+) -> None:
     kind, subnet, count, queue = wanted
     own = [{"Key": "parallelcluster:node-type", "Value": "Compute" if queue else "HeadNode"}]
     own += [{"Key": "parallelcluster:queue-name", "Value": queue}] if queue else []
@@ -190,6 +197,7 @@ def _start(ec2: Any, wanted: tuple[str, str, int, str], tags: list[dict[str, str
             MinCount=count,
             MaxCount=count,
             TagSpecifications=[{"ResourceType": "instance", "Tags": [*tags, *own]}],
+            **(key or {}),
         )
 
 

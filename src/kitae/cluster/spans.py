@@ -50,13 +50,14 @@ def spans_of(account: Account, file: ClusterFile, now: datetime) -> list[Span]:
     """All that a cluster has paid for, what is gone included. Raises `ClusterError`."""
     machines = _instances(account, file.name)
     here = {str(one["InstanceId"]) for one in machines}
+    gateways = list(_gateways(account, file.name))
     return [
         *_of_machines(machines, file, now),
         *_gone_machines(account, file, here),
         *_disks(account, file.name, here),
         *_file_systems(account, file),
-        *_gateways(account, file.name),
-        *_addresses(account, file.name, now),
+        *gateways,
+        *_addresses(account, file.name, {one.id for one in gateways}, now),
     ]
 
 
@@ -168,23 +169,27 @@ def _gone_file_systems(account: Account, name: str, here: set[str]) -> Iterator[
 
 
 def _gateways(account: Account, name: str) -> Iterator[Span]:
+    """With their addresses, which are held as long at least."""
     for one in account.pages("ec2", "describe_nat_gateways", "NatGateways"):
         if _is_of(_tags(one), name):
-            end = one.get("DeleteTime") if one["State"] == "deleted" else None
-            yield Span("NAT gateway", one["NatGatewayId"], "nat", _ONE, one["CreateTime"], end)
+            begin, end = one["CreateTime"], one.get("DeleteTime") if one["State"] == "deleted" else None
+            yield Span("NAT gateway", one["NatGatewayId"], "nat", _ONE, begin, end)
+            for address in one.get("NatGatewayAddresses", ()):
+                yield Span("address of NAT", address["AllocationId"], "public-ipv4", _ONE, begin, end)
 
 
-def _addresses(account: Account, name: str, now: datetime) -> Iterator[Span]:
-    """An address does not say since when it is held; it came with its stack."""
+def _addresses(account: Account, name: str, known: set[str], now: datetime) -> Iterator[Span]:
+    """Others do not say since when they are held; they came with the network."""
     found = [
         one for one in account.pages("ec2", "describe_addresses", "Addresses") if _is_of(_tags(one), name)
     ]
-    if not found:
+    others = [one for one in found if one["AllocationId"] not in known]
+    if not others:
         return
     network = find_stack(account, Names(name).network_stack)
     begin = now if network is None or network.created is None else network.created
-    for one in found:
-        yield Span("address of NAT", one["AllocationId"], "public-ipv4", _ONE, begin)
+    for one in others:
+        yield Span("address", one["AllocationId"], "public-ipv4", _ONE, begin)
 
 
 def _tags(one: Mapping[str, Any]) -> dict[str, str]:
