@@ -43,6 +43,7 @@ bench: $(VENV)/.dev $(VENV)/.demo $(VENV)/.japanese
 docs: $(VENV)/.dev
 	$(BIN)/python -c "from kitae.recipe.reference import reference_markdown; print(reference_markdown(), end='')" > docs/recipe.md
 	$(BIN)/python -c "from kitae.cluster.reference import reference_markdown; print(reference_markdown(), end='')" > docs/cluster-file.md
+	$(BIN)/kitae metrics --dashboard > docs/grafana/kitae.json
 
 clean:
 	rm -rf $(VENV)

@@ -1,0 +1,1 @@
+"""Runs and their machines as metrics that Prometheus scrapes, and a dashboard of Grafana over them."""
