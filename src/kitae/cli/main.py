@@ -39,6 +39,7 @@ _VERB_MODULES = (
     "precompile_verbs",
     "cache_verbs",
     "cluster_verbs",
+    "scale_verbs",
 )
 
 _INTERRUPTED, _BROKEN_PIPE, _BUG = 130, 141, 70

@@ -115,14 +115,23 @@ def points_of(widths: Mapping[int, Sequence[Measured]]) -> list[tuple[float, flo
 
 
 TOLERANCES = {"fp32": 1e-4, "autocast": 2e-2, "bf16": 2e-2, "bf16-sr": 2e-2}
-"""How far losses may be apart, relatively: sums in another order differ in the last digits, and updates
-carry that on."""
+"""How far losses and gradient norms may be apart, relatively: other orders of sums change the last digits."""
+COMPARED = 5
+"""Updates that are compared: in later ones the last digits may have grown into more by themselves."""
 
 
-def loss_difference(base: Sequence[Measured], wide: Sequence[Measured]) -> float | None:
-    """Largest relative difference of the loss of an update; None where losses were not recorded."""
-    known = [one.losses for one in (*base, *wide) if one.losses]
-    if len(known) < 2:
-        return None
-    pairs = (pair for other in known[1:] for pair in zip(known[0], other, strict=False))
-    return max(abs(one - other) / max(abs(one), 1e-12) for one, other in pairs)
+def difference(base: Sequence[Measured], wide: Sequence[Measured]) -> float | None:
+    """Largest relative one of losses and gradient norms in the first updates; None where nothing is known."""
+    found = [
+        _apart(known)
+        for name in ("losses", "grad_norms")
+        if len(known := [series for one in (*base, *wide) if (series := getattr(one, name))]) > 1
+    ]
+    return max(found, default=None)
+
+
+def _apart(series: Sequence[Sequence[float]]) -> float:
+    """From the first of the series."""
+    first = series[0][:COMPARED]
+    pairs = (pair for other in series[1:] for pair in zip(first, other, strict=False))
+    return max((abs(one - other) / max(abs(one), 1e-12) for one, other in pairs), default=0.0)

@@ -170,6 +170,7 @@ def _trial(one: Row, rows: Sequence[Row]) -> Measured:
             "waits": None if waits is None else Waits(**waits),
             "slow": tuple(SlowRank(**slow) for slow in one.get("slow", ())),
             "losses": tuple(one.get("losses", ())),
+            "grad_norms": tuple(one.get("grad_norms", ())),
             "about": {key: about[key] for key in about if key in ABOUT},
         }
     )

@@ -57,7 +57,9 @@ class Measured:
     waits: Waits | None = None
     """None where the host does not see them."""
     losses: tuple[float, ...] = ()
-    """Of every update, warm-up too."""
+    """Of every update, warm-up too: means over what the whole global batch predicts."""
+    grad_norms: tuple[float, ...] = ()
+    """The same of the norms of all gradients."""
     slow: tuple[SlowRank, ...] = ()
     oversubscribed: bool = False
     """Whether threads outnumbered cores."""
@@ -80,15 +82,19 @@ def measured_of(facts: Mapping[str, Any]) -> Measured:
         first_step_s=steps[0]["seconds"],
         waits=_waits(ranks) if facts["waits_are_seen"] else None,
         losses=tuple(one["loss"] for one in steps),
+        grad_norms=tuple(one["grad_norm"] for one in steps),
         slow=_slow(ranks),
         oversubscribed=facts["backend"] == "cpu" and _oversubscribed(facts["ranks"]),
-        about={name: facts.get(name) for name in ABOUT},
+        about={
+            **{name: facts.get(name) for name in ABOUT},
+            "hosts": len({one["host"] for one in facts["ranks"]}),
+        },
     )
 
 
 ABOUT = (
     *("processes", "copies", "global_batch_size", "micro_batch_size", "accumulation_steps"),
-    *("backend", "precision", "instance"),
+    *("backend", "precision", "instance", "hosts"),
 )
 """Facts that are kept with the numbers."""
 

@@ -11,11 +11,13 @@ from kitae.stages.files import read_json, write_json
 FILE = "scale.json"
 FOLDER = "scale"
 """In a run's folder: its measurements, by kind."""
+ASIDE = ".old-"
+"""In the names of folders that were set aside."""
 
 
-def scale_folder(run: Path, kind: str) -> Path:
-    """Of one kind of a run's measurements."""
-    return run / FOLDER / kind
+def scale_folder(run: Path, *what: str | None) -> Path:
+    """Of one kind of a run's measurements, such as strong ones with workers."""
+    return run / FOLDER / "-".join(one for one in what if one is not None)
 
 
 def write_scale(folder: Path, content: Mapping[str, Any]) -> None:
@@ -25,5 +27,6 @@ def write_scale(folder: Path, content: Mapping[str, Any]) -> None:
 
 def read_scales(run: Path) -> list[dict[str, Any]]:
     """What was measured for a run, strong before weak; broken files are passed over."""
-    found = (read_json(path) for path in sorted((run / FOLDER).glob(f"*/{FILE}")))
+    paths = sorted((run / FOLDER).glob(f"*/{FILE}"))
+    found = (read_json(path) for path in paths if ASIDE not in path.parent.name)
     return [one for one in found if one.get("kitae_scale")]

@@ -8,11 +8,12 @@ from typing import Any
 
 from kitae.launch.slurm.money import cost_usd
 from kitae.scale.efficiency import (
+    COMPARED,
     TOLERANCES,
     Spread,
+    difference,
     efficiency,
     fit,
-    loss_difference,
     points_of,
     serial_fraction,
 )
@@ -136,7 +137,7 @@ class Scaling:
             **self._planned(width, own),
             "usd_an_hour": self.price.get(width),
             "usd_per_million_tokens": self._cost(width, rate.median),
-            "loss_difference": self._difference(width),
+            "difference": self._difference(width),
         }
 
     def _planned(self, width: int, own: Sequence[Measured]) -> dict[str, Any]:
@@ -159,9 +160,9 @@ class Scaling:
         return cost_usd(1, 1e6 / rate, hourly)
 
     def _difference(self, width: int) -> float | None:
-        """Of the losses from those of the smallest width, where both compute the same."""
+        """Of losses and gradients from those of the smallest width, where both compute the same."""
         found = self.by_width
-        return loss_difference(found[min(found)], found[width]) if self.kind == "strong" else None
+        return difference(found[min(found)], found[width]) if self.kind == "strong" else None
 
     def _losses(self) -> dict[str, Any] | None:
         """Whether strong scaling has computed the same thing at each width."""
@@ -171,7 +172,7 @@ class Scaling:
             return None
         tolerance = TOLERANCES[str(self.about.get("precision") or "fp32")]
         worst = max(differences)
-        return {"equal": worst <= tolerance, "difference": worst, "tolerance": tolerance}
+        return {"equal": worst <= tolerance, "difference": worst, "tolerance": tolerance, "updates": COMPARED}
 
 
 def trial_json(one: Measured) -> dict[str, Any]:

@@ -99,9 +99,10 @@ class Sharing:
 
     def _sharers(self, copies: int, widths: Sequence[int]) -> int:
         """Copies that `rows` are shared out to: in weak scaling always the recipe's own."""
-        return copies if self.kind == "strong" else self._own(widths)
+        return copies if self.kind == "strong" else self.own(widths)
 
-    def _own(self, widths: Sequence[int]) -> int:
+    def own(self, widths: Sequence[int]) -> int:
+        """Copies that the rows are meant for."""
         return self.own_copies or max(1, self._copies(min(widths)))
 
     def _copies(self, width: int) -> int:
@@ -110,7 +111,7 @@ class Sharing:
     def _rows(self, width: int, widths: Sequence[int]) -> int:
         if self.kind == "strong":
             return self.rows
-        return self.rows // self._own(widths) * self._copies(width)
+        return self.rows // self.own(widths) * self._copies(width)
 
     def _micro(self, widths: Sequence[int]) -> int:
         """The same at each width, so that only the number of micro-batches differs."""

@@ -9,6 +9,9 @@ from typing import Any
 from kitae.scale.efficiency import Fit, Spread
 from kitae.scale.share import Kind
 
+UNSTEADY = 0.1
+"""By how much repeats may differ without a word."""
+
 
 @dataclass(frozen=True)
 class Reached:
@@ -27,7 +30,7 @@ def verdict(kind: Kind, unit: str, threshold: float, reached: Sequence[Reached])
     wanted = f"{threshold:.0%}"
     if good == 0:
         first = reached[1]
-        text = f"more than {counted(base, unit)} stay below {wanted}: {_said(first)}"
+        text = f"no number of {unit} above {base} reaches {wanted}: {_said(first)}"
     else:
         text = f"up to {counted(best.width, unit)} above {wanted} ({_said(best)})"
         text += f"; {_said(reached[good + 1])}" if good + 1 < len(reached) else ""
@@ -79,13 +82,14 @@ def _law(law: Fit, rows: Sequence[Mapping[str, Any]], unit: str) -> str:
 
 
 def _same(losses: Mapping[str, Any]) -> str:
+    what = f"losses and gradient norms of the first {losses['updates']} updates differ by"
     if losses["equal"]:
         return (
-            f"every width computed the same: losses differ by {losses['difference']:.1e} at most "
+            f"every width computed the same: {what} {losses['difference']:.1e} at most "
             f"(allowed: {losses['tolerance']:.0e})"
         )
     return (
-        f"warning: losses differ by {losses['difference']:.1e} between widths, more than the "
+        f"warning: {what} {losses['difference']:.1e} between widths, more than the "
         f"{losses['tolerance']:.0e} that another order of sums explains: these are not the same training"
     )
 
@@ -99,8 +103,16 @@ def _of_width(kind: Kind, unit: str, row: Mapping[str, Any]) -> Iterator[str]:
             f"{where}: rank {one['rank']} on {one['node']} computes {one['ratio']:.2f} x as long as the "
             "others, which wait for it: look at what else runs there, or take the machine out"
         )
+    if unit == "nodes" and 0 < row.get("hosts", 0) < row["width"]:
+        yield f"{where}: they are {counted(row['hosts'], 'hosts')}, whose memory and network they share"
     if row.get("oversubscribed"):
         yield f"{where}: more threads than cores: this is not what as many machines would show"
+    rate = row.get("rate", {})
+    if "accumulation_steps" in row and rate["high"] / rate["low"] > 1 + UNSTEADY:
+        yield (
+            f"{where}: the fastest repeat is {rate['high'] / rate['low'] - 1:.0%} faster than the slowest: "
+            "something else ran meanwhile, or --steps and --repeats are too few"
+        )
     reached = row.get("efficiency")
     if reached is not None and reached["low"] > 1.02:
         yield f"{where}: more than 100 %: the smallest width is held back by something that is its own"
