@@ -62,7 +62,13 @@ def down(ending: Ending) -> list[Leftover]:
     if left:
         raise ClusterError(_listing(ending, left, failures))
     delete_stack(ending.account, ending.names.switch_stack, ending.say)
-    return [one for one in scan(ending.account, ending.name, ending.prices) if one.kind.name in ending.kept]
+    # A schedule may be there without its stack.
+    _remove(ending, [one for one in _all(ending) if one.kind.name not in ending.kept])
+    found = _all(ending)
+    still = [one for one in found if one.kind.name not in ending.kept]
+    if still:
+        raise ClusterError(_listing(ending, still, failures))
+    return found
 
 
 def _tried(step: Callable[[Ending], None], ending: Ending) -> list[str]:
@@ -118,8 +124,11 @@ def _delete_bucket(ending: Ending) -> None:
 def _remaining(ending: Ending) -> list[Leftover]:
     """What is left and must not be: the switch still may, and what the file keeps."""
     own = (ending.names.switch_stack,)
-    found = scan(ending.account, ending.name, ending.prices)
-    return [one for one in found if one.thing.id not in own and one.kind.name not in ending.kept]
+    return [one for one in _all(ending) if one.thing.id not in own and one.kind.name not in ending.kept]
+
+
+def _all(ending: Ending) -> list[Leftover]:
+    return scan(ending.account, ending.name, ending.prices)
 
 
 def _remove(ending: Ending, left: list[Leftover]) -> None:

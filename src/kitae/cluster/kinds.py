@@ -5,6 +5,7 @@ A thing that is on its way out is listed, as going, until it is gone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -16,6 +17,7 @@ from kitae.cluster.money import HOURS_A_MONTH
 
 _GOING = ("shutting-down", "deleting", "DELETING", "DELETE_IN_PROGRESS")
 _GONE = ("terminated", "deleted", "DELETE_COMPLETE")
+_OF_THE_ENGINE = re.compile(r"parallelcluster-[0-9a-f]{16}-v1-do-not-delete")
 Prices = Mapping[str, float]
 
 
@@ -127,10 +129,12 @@ def _balancers(account: Account) -> Iterator[Thing]:
 
 
 def _buckets(account: Account) -> Iterator[Thing]:
-    """Buckets by name: they are named `kitae-<cluster>-<account>-<region>`."""
+    """By name: `kitae-<cluster>-<account>-<region>`, and the one that ParallelCluster makes for all."""
     end = f"-{account.number}-{account.region}"
     for one in account.pages("s3", "list_buckets", "Buckets"):
         name = one["Name"]
+        if _OF_THE_ENGINE.fullmatch(name):
+            yield Thing(name, account.region, {}, "of all clusters of ParallelCluster here", "s3", 0)
         if name.startswith("kitae-") and name.endswith(end):
             yield Thing(name, account.region, {"kitae:cluster": name[len("kitae-") : -len(end)]}, "", "s3", 0)
 
@@ -143,10 +147,23 @@ def _log_groups(account: Account) -> Iterator[Thing]:
 
 
 def _launch_templates(account: Account) -> Iterator[Thing]:
+    """By their tags, and by those that they give to machines: ParallelCluster does not tag templates."""
     for one in account.pages("ec2", "describe_launch_templates", "LaunchTemplates"):
-        yield Thing(
-            one["LaunchTemplateId"], account.region, _tags(one.get("Tags")), one["LaunchTemplateName"]
+        versions = account.pages(
+            "ec2",
+            "describe_launch_template_versions",
+            "LaunchTemplateVersions",
+            LaunchTemplateId=one["LaunchTemplateId"],
+            Versions=["$Latest"],
         )
+        given = [
+            row
+            for version in versions
+            for kind in version["LaunchTemplateData"].get("TagSpecifications", ())
+            for row in kind["Tags"]
+        ]
+        tags = _tags(given) | _tags(one.get("Tags"))
+        yield Thing(one["LaunchTemplateId"], account.region, tags, one["LaunchTemplateName"])
 
 
 def _stacks(account: Account) -> Iterator[Thing]:
