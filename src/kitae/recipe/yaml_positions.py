@@ -118,15 +118,31 @@ def parse(text: str, place: str, *, numbered: bool = True) -> Document:
     return Document(value, reader.lines)
 
 
+# What YAML says, in its problem or its context; the way out; whether the beginning is what has to be mended.
+_WAYS_OUT = (
+    ("could not find expected ':'", "write `key: value`, with a colon and a space", True),
+    ("scanning a quoted scalar", "close the quote that begins there", True),
+    ("parsing a flow", "close the bracket that opens there", True),
+    ("expected <block end>", "indent lines that belong together alike", False),
+    ("mapping values are not allowed", "indent lines alike, and quote a value with a colon", False),
+    ("undefined alias", "quote a value that begins with *", False),
+    ("cannot start any token", "quote a value that begins with such a character", False),
+    ("", "check the indentation, colons and quotes there", False),
+)
+
+
 def _syntax_error(error: yaml.MarkedYAMLError, place: Place) -> RecipeError:
-    mark = error.problem_mark or error.context_mark
-    line = mark.line if mark is not None else 0
     problem = error.problem or error.context or "it cannot be parsed"
+    said = f"{error.context} {problem}"
+    way_out, begins = next((way, begins) for words, way, begins in _WAYS_OUT if words in said)
+    marks = (error.context_mark, error.problem_mark) if begins else (error.problem_mark, error.context_mark)
+    mark = marks[0] or marks[1]
+    line = mark.line if mark is not None else 0
     if "'\\t'" in problem:
         return place.error(line, "a tab where YAML wants spaces; indent with spaces")
-    if "single document" in (error.context or ""):
-        return place.error(line, "a second document begins; a recipe is one document, take '---' out")
-    return place.error(line, f"not valid YAML: {problem}; check the indentation, colons and quotes there")
+    if "single document" in said:
+        return place.error(line, "a second document begins; a file is one document, take '---' out")
+    return place.error(line, f"not valid YAML: {problem}; {way_out}")
 
 
 class _Reader:
@@ -161,7 +177,7 @@ class _Reader:
             return [self._entry(item, (*path, index)) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and kind in _READ:
             return self._scalar(node, kind)
-        raise self._error(node, f"the tag {node.tag!r} has no place in a recipe; take it out")
+        raise self._error(node, f"the tag {node.tag!r} has no place here; take it out")
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
