@@ -131,13 +131,13 @@ def test_without_an_sdk_kitae_gets_a_plain_environment(node):
     assert not any("venv " in call and "apt" not in call for call in node.calls)
 
 
-GUARD = ("guard=s3://b/f/guard.py", "watch=boot_failures=5", "watch=usd.train=21.50")
+GUARD = ("guard=s3://b/f/guard.py", "watch=s3://b/guard")
 
 
 def test_the_head_node_gets_a_guard_before_anything_that_takes_long(node):
     assert node.run("head", *GUARD, "wheel=s3://b/kitae-1-py3-none-any.whl").returncode == 0
     service = node.text("etc/systemd/system/kitae-guard.service")
-    assert "ExecStart=/usr/bin/python3 /var/lib/kitae/guard.py boot_failures=5 usd.train=21.50\n" in service
+    assert "ExecStart=/usr/bin/python3 /var/lib/kitae/guard.py s3://b/guard\n" in service
     assert "OnUnitInactiveSec=60" in node.text("etc/systemd/system/kitae-guard.timer")
     calls = node.calls
     assert any(
@@ -145,8 +145,8 @@ def test_the_head_node_gets_a_guard_before_anything_that_takes_long(node):
     )
     enabled = calls.index("systemctl enable --now kitae-guard.timer")
     assert enabled < next(number for number, call in enumerate(calls) if "venv" in call)
-    node.run("head", *GUARD[:1], "watch=boot_failures=3")
-    assert "guard.py boot_failures=3\n" in node.text("etc/systemd/system/kitae-guard.service")
+    node.run("head", *GUARD[:1], "watch=s3://c/guard")
+    assert "guard.py s3://c/guard\n" in node.text("etc/systemd/system/kitae-guard.service")
     assert not [call for call in node.calls if call.startswith("aws")]
 
 

@@ -52,14 +52,8 @@ def test_scripts_get_the_pinned_versions(tmp_path):
     )
     first, second = config["HeadNode"]["CustomActions"]["OnNodeConfigured"]["Sequence"]
     assert first["Script"] == "s3://the-bucket/bootstrap/abc/head.sh"
-    guard, rest = first["Args"][:5], first["Args"][5:]
-    assert guard == [
-        "guard=s3://the-bucket/bootstrap/abc/guard.py",
-        "watch=boot_failures=5",
-        "watch=capacity_wait_s=1200",
-        "watch=usd.train=21.50",
-        "watch=report=s3://the-bucket/guard/report.json",
-    ]
+    guard, rest = first["Args"][:2], first["Args"][2:]
+    assert guard == ["guard=s3://the-bucket/bootstrap/abc/guard.py", "watch=s3://the-bucket/guard"]
     assert rest[0] == "sdk=2.28.1"
     assert "apt=aws-neuronx-dkms=2.26.10.0*" in first["Args"]
     assert "pip=torch-neuronx==2.9.0.2.12.22436" in first["Args"]

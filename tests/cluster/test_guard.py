@@ -197,6 +197,11 @@ def test_the_report_is_told_until_that_worked(tmp_path):
     assert len(told) == 2
 
 
+# What comes from the bucket allows four failures.
+TOLD = '{"boot_failures": 4, "capacity_wait_s": 1200, "usd": {"train": "21.50"}}'
+ANSWER = {"aws": f'case "$*" in *limits.json) echo \'{TOLD}\' >"$5";; esac\n'}
+
+
 def test_as_a_program_it_needs_nothing_but_python(tmp_path):
     """As the head node's timer starts it, without what kitae is installed with."""
     log = tmp_path / "var/log/parallelcluster/clustermgtd"
@@ -205,15 +210,19 @@ def test_as_a_program_it_needs_nothing_but_python(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("squeue", "sinfo", "scontrol", "update-compute-fleet-status.sh", "aws"):
-        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/calls\n')
+        (programs / name).write_text(
+            f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/calls\n{ANSWER.get(name, "")}'
+        )
         (programs / name).chmod(0o755)
-    words = [sys.executable, "-I", "-S", guard_program.__file__]
-    limits = ["boot_failures=5", "capacity_wait_s=1200", "usd.train=21.50", "report=s3://b/guard/report.json"]
+    words = [sys.executable, "-I", "-S", guard_program.__file__, "s3://b/guard"]
     environment = {"PATH": f"{programs}:/usr/bin:/bin", "KITAE_ROOT": str(tmp_path)}
-    done = subprocess.run([*words, *limits], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*words, "s3://b/guard"], env=environment, capture_output=True, text=True, check=True
+    )
     assert "kitae guard: queue train: 6 machines failed to boot" in done.stdout
+    assert "which cost $21.50" in done.stdout
     calls = (tmp_path / "calls").read_text()
     assert "update-compute-fleet-status.sh --status PROTECTED" in calls
-    assert "aws s3 cp --only-show-errors" in calls
+    assert "s3://b/guard/report.json" in calls
     kept = json.loads((tmp_path / "var/lib/kitae/guard.json").read_text())
     assert kept["told"] == 1

@@ -14,7 +14,7 @@ from clustermgtd_logs import boot_loop, capacity_refusal
 from kitae.cli.main import main
 from kitae.cluster.aws import Account
 from kitae.cluster.engine_calls import Clusters
-from kitae.cluster.guard import guard_words
+from kitae.cluster.guard import limits_of, publish_limits
 from kitae.cluster.guard_program import Limits
 from kitae.cluster.watching import Vigil, keep_watch, news, watch_lines
 from kitae.errors import ClusterError
@@ -137,11 +137,14 @@ def test_status_tells_of_queues(account, engine, tmp_path, capsys):
     assert "queue train: 2 running, $0.0" in capsys.readouterr().out
 
 
-def test_the_guard_is_started_with_what_the_file_allows(tmp_path):
+def test_the_guard_is_told_what_the_file_allows(account, tmp_path):
+    """In the bucket, where it can change while the cluster stands."""
+    where = {"LocationConstraint": "us-west-2"}
+    account.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=where)
     file = loaded(tmp_path, "limits.boot_failures=3", "limits.capacity_wait=1 hour").file
-    assert guard_words(file, "b") == [
-        "watch=boot_failures=3",
-        "watch=capacity_wait_s=3600",
-        "watch=usd.train=21.50",
-        "watch=report=s3://b/guard/report.json",
-    ]
+    publish_limits(account, BUCKET, file)
+    body = account.client("s3").get_object(Bucket=BUCKET, Key="guard/limits.json")["Body"].read()
+    (tmp_path / "limits.json").write_bytes(body)
+    told = Limits.at(tmp_path / "limits.json")
+    assert told == limits_of(file) == Limits(3, 3600.0, {"train": "21.50"})
+    assert Limits.at(tmp_path / "none.json") == Limits(5, 1200.0, {})

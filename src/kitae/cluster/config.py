@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kitae.cluster.bootstrap_scripts import GUARD
-from kitae.cluster.guard import guard_words
+from kitae.cluster.guard import FOLDER
 from kitae.cluster.moments import seconds_of
 from kitae.cluster.names import Names
 from kitae.cluster.pins import pins_of
@@ -166,7 +166,7 @@ def _actions(file: ClusterFile, site: Site, node: str, sdks: list[str]) -> dict[
     words = [word for sdk in sdks for word in (f"sdk={sdk}", *_pins(sdk), *extra)] or extra
     folder = f"s3://{site.bucket}/{site.scripts}"
     wheel = [f"wheel={site.wheel}"] if site.wheel and head else []
-    guard = [f"guard={folder}/{GUARD}", *guard_words(file, site.bucket)] if head else []
+    guard = [f"guard={folder}/{GUARD}", f"watch=s3://{site.bucket}/{FOLDER}"] if head else []
     own = {"Script": f"{folder}/{node}.sh", "Args": [*guard, *wheel, *words]}
     others = file.bootstrap.head if node == "head" else file.bootstrap.nodes
     return {"OnNodeConfigured": {"Sequence": [own, *({"Script": script} for script in others)]}}

@@ -1,17 +1,18 @@
-"""The head node's guard, seen from here: what it is started with, and what it told."""
+"""The head node's guard, seen from here: what it is allowed, and what it told. Both lie in the bucket."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from kitae.cluster.aws import Account, error_code, plainly
-from kitae.cluster.guard_program import Limits, Verdict
+from kitae.cluster.guard_program import LIMITS, REPORT, Limits, Verdict
 from kitae.cluster.moments import seconds_of
 from kitae.cluster.money import price
 from kitae.cluster.schema import ClusterFile
 
-REPORT = "guard/report.json"
-"""In the cluster's bucket."""
+FOLDER = "guard"
+"""In the cluster's bucket. Arguments of the head node's scripts can never change; what lies here can."""
 
 
 def limits_of(file: ClusterFile) -> Limits:
@@ -21,16 +22,11 @@ def limits_of(file: ClusterFile) -> Limits:
     return Limits(file.limits.boot_failures, float(seconds_of(file.limits.capacity_wait)), known)
 
 
-def guard_words(file: ClusterFile, bucket: str) -> list[str]:
-    """What the bootstrap script of the head node starts it with."""
-    limits = limits_of(file)
-    words = {
-        "boot_failures": str(limits.boot_failures),
-        "capacity_wait_s": f"{limits.capacity_wait_s:g}",
-        **{f"usd.{queue}": usd for queue, usd in limits.usd.items()},
-        "report": f"s3://{bucket}/{REPORT}",
-    }
-    return [f"watch={key}={value}" for key, value in words.items()]
+def publish_limits(account: Account, bucket: str, file: ClusterFile) -> None:
+    """Tell the guard, which looks there every minute."""
+    body = json.dumps(asdict(limits_of(file))).encode()
+    with plainly(f"writing into the bucket {bucket}"):
+        account.client("s3").put_object(Bucket=bucket, Key=f"{FOLDER}/{LIMITS}", Body=body)
 
 
 def verdicts(account: Account, bucket: str) -> list[Verdict]:
@@ -39,7 +35,7 @@ def verdicts(account: Account, bucket: str) -> list[Verdict]:
 
     with plainly("reading what the head node's guard told"):
         try:
-            body = account.client("s3").get_object(Bucket=bucket, Key=REPORT)["Body"].read()
+            body = account.client("s3").get_object(Bucket=bucket, Key=f"{FOLDER}/{REPORT}")["Body"].read()
         except ClientError as error:
             if error_code(error) in ("NoSuchKey", "NoSuchBucket", "404"):
                 return []

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -21,6 +21,8 @@ from typing import Any
 
 LOGS = ("/var/log/parallelcluster/clustermgtd", "/var/log/parallelcluster/slurm_resume.log")
 STATE = "/var/lib/kitae/guard.json"
+LIMITS, REPORT = "limits.json", "report.json"
+"""In the bucket's folder."""
 _NODE = re.compile(r"\b([a-z][a-z0-9-]*)-(?:st|dy)-[a-z0-9-]+-\d+\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _FAILED = re.compile(r"Found the following bootstrap failure nodes: *\(x\d+\) *(\[.*\])")
@@ -140,10 +142,13 @@ class Limits:
     """Of a machine for an hour, by queue; a queue without a price is not here."""
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Limits:
-        """Out of `boot_failures=5 capacity_wait_s=1200 usd.train=21.50`."""
-        usd = {key[len("usd.") :]: value for key, value in given.items() if key.startswith("usd.")}
-        return cls(int(given["boot_failures"]), float(given["capacity_wait_s"]), usd)
+    def at(cls, path: Path) -> Limits:
+        """Out of a file; where there is none that can be read, what a cluster file allows by default."""
+        try:
+            kept: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            return cls(**kept)
+        except (OSError, ValueError, TypeError):
+            return cls(5, 1200.0, {})
 
     def cost(self, queue: str, machine_s: float) -> str:
         """What machines cost for seconds that are added up over them."""
@@ -363,35 +368,39 @@ def tell(state: Path, report: str, copied: Callable[[Path, str], bool]) -> None:
         memory.keep(state)
 
 
-def _run(words: Sequence[str]) -> str:
+def _done(words: Sequence[str]) -> str | None:
+    """What a program printed; None where it failed, which is noted."""
     try:
         done = subprocess.run(list(words), capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout
+        why = done.stderr.strip()
     except OSError as error:
-        print(f"kitae guard: {words[0]}: {error.strerror}", flush=True)
-        return ""
-    if done.returncode != 0:
-        print(f"kitae guard: {' '.join(words)}: {done.stderr.strip()}", flush=True)
-    return done.stdout
+        why = str(error.strerror)
+    print(f"kitae guard: {' '.join(words)}: {why}", flush=True)
+    return None
 
 
-def _copied(path: Path, to: str) -> bool:
-    words = ["aws", "s3", "cp", "--only-show-errors", str(path), to]
-    try:
-        return subprocess.run(words, check=False).returncode == 0
-    except OSError:
-        return False
+def _run(words: Sequence[str]) -> str:
+    return _done(words) or ""
+
+
+def _copied(source: Path | str, to: Path | str) -> bool:
+    return _done(["aws", "s3", "cp", "--only-show-errors", str(source), str(to)]) is not None
 
 
 def main(words: Sequence[str]) -> None:
-    """One look, with limits and `report=s3://...` as arguments; what was ended is told there, too."""
+    """One look. The one argument is a folder of the bucket: with the limits, and for what was ended."""
+    [folder] = words
     root = Path(os.environ.get("KITAE_ROOT") or "/")
-    given = dict(word.split("=", 1) for word in words)
-    report = given.pop("report", "")
     state, logs = root / STATE.lstrip("/"), [root / log.lstrip("/") for log in LOGS]
-    for one in look(Limits.of(given), _run, logs, state, datetime.now(timezone.utc)):
+    limits = state.with_name("limits.json")
+    limits.parent.mkdir(parents=True, exist_ok=True)
+    # They may have been changed since; where the bucket cannot be reached, the last ones hold.
+    _copied(f"{folder}/{LIMITS}", limits)
+    for one in look(Limits.at(limits), _run, logs, state, datetime.now(timezone.utc)):
         print(f"kitae guard: queue {one.queue}: {one.text}", flush=True)
-    if report:
-        tell(state, report, _copied)
+    tell(state, f"{folder}/{REPORT}", _copied)
 
 
 if __name__ == "__main__":

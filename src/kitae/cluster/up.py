@@ -24,6 +24,7 @@ from kitae.cluster.costs import bill
 from kitae.cluster.engine_calls import Cluster, Clusters, Runs, first_failure
 from kitae.cluster.extend import told
 from kitae.cluster.fleet import FleetWatch, await_fleet
+from kitae.cluster.guard import publish_limits
 from kitae.cluster.kept import keep, kept
 from kitae.cluster.moments import end_of, moment, shown
 from kitae.cluster.money import dollars, tariff
@@ -217,6 +218,7 @@ def prepare(build: Build) -> Site:
     make_bucket(build.account, build.bucket, tags)
     if kept(build.account, build.file.name) is None:
         keep(build.account, build.file)
+    publish_limits(build.account, build.bucket, build.file)
     with TemporaryDirectory() as folder:
         scripts, wheel = publish(build.account, build.bucket, make_wheel(Path(folder)))
     build.say(f"scripts and kitae are in s3://{build.bucket}")

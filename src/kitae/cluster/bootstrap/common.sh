@@ -5,7 +5,7 @@
 #   pip=PIN        a Python package with its version, for the environment of that SDK
 #   wheel=URL      kitae itself
 #   guard=URL      the program that watches the machines of jobs
-#   watch=WORD     a word for that program
+#   watch=FOLDER   of the bucket, for that program
 # It may be run any number of times: what is there already is left alone. Everything is logged.
 set -Eeuo pipefail
 
@@ -96,7 +96,7 @@ WHEEL=""
 # shellcheck disable=SC2034 # of the head node
 GUARD=""
 # shellcheck disable=SC2034 # of the head node
-WATCH=()
+WATCH=""
 APT=()
 PIP=()
 # shellcheck disable=SC2034 # wheel and guard are the head node's
@@ -109,7 +109,7 @@ read_arguments() {
       pip=*) PIP+=("${#SDKS[@]} ${word#pip=}") ;;
       wheel=*) WHEEL="${word#wheel=}" ;;
       guard=*) GUARD="${word#guard=}" ;;
-      watch=*) WATCH+=("${word#watch=}") ;;
+      watch=*) WATCH="${word#watch=}" ;;
       *)
         say "unknown argument: $word"
         return 2

@@ -40,7 +40,7 @@ Description=Ends machines of jobs that bill and do not come
 Type=oneshot
 TimeoutStartSec=300
 Environment=PATH=/opt/slurm/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
-ExecStart=/usr/bin/python3 /var/lib/kitae/guard.py ${WATCH[*]}"
+ExecStart=/usr/bin/python3 /var/lib/kitae/guard.py $WATCH"
   put /etc/systemd/system/kitae-guard.timer "[Unit]
 Description=Ends machines of jobs that bill and do not come, every minute
 [Timer]
