@@ -216,9 +216,7 @@ def test_as_a_program_it_needs_nothing_but_python(tmp_path):
         (programs / name).chmod(0o755)
     words = [sys.executable, "-I", "-S", guard_program.__file__, "s3://b/guard"]
     environment = {"PATH": f"{programs}:/usr/bin:/bin", "KITAE_ROOT": str(tmp_path)}
-    done = subprocess.run(
-        [*words, "s3://b/guard"], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     assert "kitae guard: queue train: 6 machines failed to boot" in done.stdout
     assert "which cost $21.50" in done.stdout
     calls = (tmp_path / "calls").read_text()

@@ -97,7 +97,9 @@ class Tally:
     def _success(self, line: str, found: re.Match[str]) -> None:
         self.forget(found[1])
         self.refused.pop(found[1], None)
-        self.launched = {node: at for node, at in self.launched.items() if _queue(node) != found[1]}
+        self.launched = {
+            node: at for node, at in self.launched.items() if not node.startswith(f"{found[1]}-")
+        }
 
     def _refusal(self, line: str, found: re.Match[str]) -> None:
         for _, queue in _nodes(found[1]):
@@ -117,11 +119,6 @@ def _nodes(text: str) -> Iterator[tuple[str, str]]:
     """Nodes that a text names, each once, with their queues."""
     for match in {found[0]: found for found in _NODE.finditer(text)}.values():
         yield match[0], match[1]
-
-
-def _queue(node: str) -> str:
-    found = _NODE.fullmatch(node)
-    return "" if found is None else found[1]
 
 
 def _seconds(line: str) -> float:
@@ -221,7 +218,7 @@ def end_loops(tally: Tally, limits: Limits, run: Run, now: datetime) -> list[Ver
         why = f" ({tally.why[queue]})" if queue in tally.why else ""
         cost = limits.cost(queue, tally.machine_s.get(queue, 0.0))
         text = f"{failed} machines failed to boot{why}, {cost}; {_end(run, queue)}"
-        found.append(Verdict(_shown(now), queue, text))
+        found.append(Verdict(f"{now:%Y-%m-%dT%H:%M:%SZ}", queue, text))
         tally.forget(queue)
     return found
 
@@ -256,7 +253,7 @@ def end_waits(limits: Limits, run: Run, now: datetime) -> list[Verdict]:
             f"{one.waited_s / 60:.0f} minutes for the others, {cost}; they are given back, and the job is "
             f"held (scontrol release {one.job})"
         )
-        found.append(Verdict(_shown(now), one.queue, text))
+        found.append(Verdict(f"{now:%Y-%m-%dT%H:%M:%SZ}", one.queue, text))
     return found
 
 
@@ -275,7 +272,7 @@ def end_partial_fleets(since: dict[str, float], limits: Limits, run: Run, now: d
             f"{came} of {wanted} machines came, and waited {waited / 60:.0f} minutes for the others, "
             f"{limits.cost(queue, came * waited)}; {CLOSED}"
         )
-        found.append(Verdict(_shown(now), queue, text))
+        found.append(Verdict(f"{now:%Y-%m-%dT%H:%M:%SZ}", queue, text))
         del since[queue]
     return found
 
@@ -289,10 +286,6 @@ def _fleets(run: Run) -> dict[str, tuple[int, int]]:
     counts = {queue: (list(of.values()).count("idle"), len(of)) for queue, of in states.items()}
     working = {queue for queue, of in states.items() if {"alloc", "mix", "comp"} & set(of.values())}
     return {queue: n for queue, n in counts.items() if 0 < n[0] < n[1] and queue not in working}
-
-
-def _shown(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _hold(run: Run, jobs: Sequence[str]) -> None:
