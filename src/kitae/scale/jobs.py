@@ -62,7 +62,7 @@ class Queue:
     setup: Setup
     report: Report
     measured: Callable[[Order], None]
-    slurm: Slurm = field(default_factory=Slurm)
+    slurm: Slurm = field(default_factory=lambda: Slurm())
     jobs: dict[int, Order] = field(default_factory=dict)
     """Those that are not done, in the order in which they run."""
     waiting: dict[int, tuple[str, float]] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class Queue:
 
     def fill(self) -> None:
         """Submit all that is missing, but for what an earlier start has in the queue."""
-        missing = self.setup.missing()
-        there = self._there(missing)
+        there = self._there(self.setup.missing())
+        missing = self.setup.missing()  # once more: a job may have ended while Slurm was asked
         to_do = [order for order in missing if order not in there]
         first = self._prepared() if to_do else None
         lost: set[int] = set()
