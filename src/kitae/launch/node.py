@@ -18,6 +18,7 @@ from signal import Signals
 
 from kitae.errors import KitaeError
 from kitae.launch.environment import apply, check_ranks, here, raise_file_limit
+from kitae.launch.helper import helped
 from kitae.launch.local import run_ranks
 from kitae.launch.meeting import meet
 from kitae.launch.node_end import NodeEnd
@@ -49,7 +50,8 @@ def _run(order: Order, node: int, stops: Stops) -> NodeEnd:
         check_ranks(launch.backend, launch.local_size, several=launch.nodes > 1)
         apply(launch.backend, here(launch.addresses[0], meeting.interface, precision=launch.precision))
         own = replace(launch, node=node, meeting=meeting.endpoint, interface=meeting.interface)
-        return run_ranks(order.entry, order.arguments, own, stops)
+        with helped(own.helper and own.helper.with_settings(node=own.name)):
+            return run_ranks(order.entry, order.arguments, own, stops)
     except KitaeError as error:
         return NodeEnd(launch.names[node], (), outcome_of(error))
 

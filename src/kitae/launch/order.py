@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kitae.launch.helper import Helper
 from kitae.storage.files import replace_file
 
 SAVING = "saving as soon as the work at hand is done"
@@ -47,6 +48,8 @@ class Launch:
     """Where the machines meet, as `address:port`; not needed by one alone."""
     interface: str = ""
     """Network interface that leads there; where empty, the loopback one."""
+    helper: Helper | None = None
+    """Runs beside the ranks on each of several machines, and is told the machine's name as `node`."""
 
     @property
     def nodes(self) -> int:
@@ -112,6 +115,7 @@ class Order:
         launch = values.pop("launch")
         launch["logs"] = Path(launch["logs"])
         launch["attempt"] = launch["attempt"] and Path(launch["attempt"])
+        launch["helper"] = launch["helper"] and Helper(**launch["helper"])
         launch |= {name: tuple(launch[name]) for name in ("names", "addresses")}
         return cls(launch=Launch(**launch), **{**values, "folder": Path(values["folder"])})
 

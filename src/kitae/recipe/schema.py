@@ -22,6 +22,7 @@ from kitae.recipe.training import (
     ScheduleConfig,
     TrainingConfig,
 )
+from kitae.recipe.watching import WatchConfig
 
 FORMAT = 1
 """Version of the recipe format that this kitae reads."""
@@ -66,6 +67,8 @@ class Recipe(Section):
     """A text continued before and after the training; null continues none."""
     tracking: TrackingConfig = TrackingConfig()
     """TensorBoard, Weights & Biases, MLflow, trackio."""
+    watch: WatchConfig = WatchConfig()
+    """How its machines are watched, and alarms."""
     target: TargetConfig = TargetConfig()
     """Where it runs."""
 

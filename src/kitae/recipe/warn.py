@@ -13,6 +13,7 @@ from kitae.recipe.schema import Recipe
 from kitae.recipe.sources import DataConfig, SourceConfig
 from kitae.recipe.target import TargetConfig, seconds_of
 from kitae.recipe.training import CheckpointConfig, EvaluationConfig, ScheduleConfig
+from kitae.recipe.watching import AlarmConfig
 
 _HELDOUT = "has no effect without data.heldout: there is nothing to evaluate on"
 
@@ -138,7 +139,7 @@ def _dropout(recipe: Recipe) -> Iterator[str]:
 
 _OF_JOBS = (
     *("partition", "account", "qos", "reservation", "constraint", "gres", "time_limit", "extra", "setup"),
-    *("exclusive", "signal_before_s", "max_attempts", "wait_limit", "price_per_node_hour"),
+    *("exclusive", "signal_before_s", "max_attempts", "wait_limit"),
 )
 
 
@@ -155,6 +156,14 @@ def _target(recipe: Recipe) -> Iterator[str]:
         )
 
 
+def _watch(recipe: Recipe) -> Iterator[str]:
+    watch = recipe.watch
+    if not watch.record and watch.alarms != AlarmConfig():
+        yield "watch.alarms: has no effect with watch.record false: nothing is watched"
+    if watch.alarms.budget_usd is not None and recipe.target.price_per_node_hour is None:
+        yield "watch.alarms.budget_usd: has no effect without target.price_per_node_hour"
+
+
 _CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
     _heldout,
     _intervals,
@@ -166,4 +175,5 @@ _CHECKS: tuple[Callable[[Recipe], Iterator[str]], ...] = (
     _parallel,
     _dropout,
     _target,
+    _watch,
 )

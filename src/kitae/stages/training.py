@@ -19,6 +19,7 @@ from kitae.stages.report import Log
 from kitae.stages.run_folder import RunFolder
 from kitae.stages.sampling import sample_once
 from kitae.stages.topology import world_size
+from kitae.stages.watching import sampler_of, watched
 from kitae.storage.files import replace_file
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def train_model(job: Job, key: str) -> dict[str, Any]:
     began = time.time()
     try:
         alone = world_size(job.recipe) == 1 and job.machines is None
-        return (_train_here if alone else _train_in_ranks)(job, key)
+        with watched(job):
+            return (_train_here if alone else _train_in_ranks)(job, key)
     except StorageError as error:
         raise StorageError(
             f"{error}; checkpoints saved before are kept: make room and run the same command again"
@@ -141,7 +143,7 @@ def _machines(job: Job) -> dict[str, Any]:
         return {}
     machines, attempt = job.machines, job.run.path / "attempts" / f"{job.run.attempts:04d}"
     names = {"names": machines.names, "addresses": machines.addresses}
-    return {"attempt": attempt, "job": machines.job, **names}
+    return {"attempt": attempt, "job": machines.job, "helper": sampler_of(job), **names}
 
 
 def train_rank(run_folder: str, key: str, mesh: Mesh) -> None:

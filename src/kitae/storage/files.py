@@ -36,6 +36,17 @@ def replace_file(path: Path, content: bytes) -> None:
         sync(path.parent)
 
 
+def show_file(path: Path, content: bytes) -> None:
+    """Give `path` a new content as a whole, not durably: for what soon has a newer one. Raises OSError."""
+    temporary = aside_name(path, "tmp")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def sync(path: Path) -> None:
     """Wait until a file's content, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

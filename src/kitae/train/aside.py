@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kitae.backend.base import Backend
-from kitae.errors import TrainingError
 from kitae.parallel.mesh import Mesh
 from kitae.train.batch import AnyMicroBatch, GlobalBatch, inputs_of
-from kitae.train.finite import Forward, explain
+from kitae.train.finite import Forward, NotFiniteError, explain
 
 if TYPE_CHECKING:
     from kitae.train.step import Stepper
 
 
-def explain_aside(stepper: Stepper, batch: GlobalBatch[Any], step: int) -> TrainingError:
+def explain_aside(stepper: Stepper, batch: GlobalBatch[Any], step: int) -> NotFiniteError:
     """`train.finite.explain` for an update; the model is on the host afterwards, as the training is over."""
     device = stepper.backend.side_device()
     there = batch.counts_there
@@ -41,10 +40,10 @@ def explain_moved(
     backend: Backend,
     mesh: Mesh,
     backward: bool = True,
-) -> TrainingError:
+) -> NotFiniteError:
     """`train.finite.explain` where the backend does such work; a model that is cut cannot move there."""
     if mesh.tensor.size > 1 and backend.lazy:
-        return TrainingError(
+        return NotFiniteError(
             f"{when}: loss or gradients are not finite; in which part of a model that is cut over "
             f"{mesh.tensor.size} ranks is not looked for on {backend.name}; lower optimizer.learning_rate or "
             "lengthen schedule.warmup; metrics so far and the last checkpoint are kept"

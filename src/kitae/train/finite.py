@@ -20,6 +20,11 @@ from kitae.train.batch import AnyMicroBatch
 Forward = Callable[[Any], torch.Tensor]
 """What must be finite about a micro-batch: its loss, or its rows' losses."""
 
+
+class NotFiniteError(TrainingError):
+    """Loss, gradients or weights are not finite."""
+
+
 _WAY_OUT = (
     "lower optimizer.learning_rate, lengthen schedule.warmup or set training.precision to fp32, and look at "
     "the rows with `kitae inspect`; metrics so far and the last checkpoint are kept"
@@ -39,7 +44,7 @@ def explain(
     *,
     backward: bool = True,
     mesh: Mesh | None = None,
-) -> TrainingError:
+) -> NotFiniteError:
     """Build the error that names the first bad weight, activation or (with `backward`) gradient.
 
     `when` is the place in the run, such as `step 7`. All ranks of `mesh` call this together, each with its
@@ -50,7 +55,7 @@ def explain(
     found = _first(mesh.control.exchange(found)) or (
         f"{when}: loss and gradients of each micro-batch are finite, but their sum is not"
     )
-    return TrainingError(f"{found}; {_WAY_OUT}")
+    return NotFiniteError(f"{found}; {_WAY_OUT}")
 
 
 def _find(

@@ -28,6 +28,7 @@ from kitae.train.build import begin_phase, build_objective, build_stepper
 from kitae.train.chip_attention import attention_record
 from kitae.train.course import Course, Stretch, course_of
 from kitae.train.evaluate import evaluate
+from kitae.train.finite import NotFiniteError
 from kitae.train.job import Phase, TrainJob, TrainResult
 from kitae.train.late import state_of
 from kitae.train.metrics import MetricsLog
@@ -185,8 +186,10 @@ class _Run:
         stopped = None
         try:
             stopped = self._all_stretches()
-        except TrainingError:  # all ranks have it, and what is being saved is of an earlier step
+        except TrainingError as error:  # all ranks have it, and what is being saved is of an earlier step
             self.job.store.wait()
+            if isinstance(error, NotFiniteError):
+                self.recorder.note({"kind": "not-finite", "step": self.state.step, "what": str(error)})
             raise
         if stopped is not None:
             raise self._stopped(stopped)

@@ -6,6 +6,7 @@ Every line has `kind` and `step` (optimizer updates done):
     train       an update: loss, learning_rate, grad_norm, step_seconds, tokens, tokens/s, utilisation, memory
     evaluation  held-out loss
     ranks       now and then: how long each rank computes in a step, and which are slow
+    not-finite  the attempt ends, as a value is not finite: what and where it began
 
 Where a training has phases, updates and evaluations name theirs as `phase`.
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, fields
 from math import isfinite, nan
 from pathlib import Path
 
-import numpy as np
-
 from kitae.watch.facts import seconds_since_1970
 from kitae.watch.tail import Record
 
@@ -177,6 +175,8 @@ def thinned(xs: Sequence[float], ys: Sequence[float], points: int) -> tuple[list
 
 def kept(ys: Sequence[float], points: int) -> list[int]:
     """Where those points of a series stand that `thinned` keeps."""
+    import numpy as np  # not for those who only follow the file
+
     values = np.asarray(ys, dtype=np.float64)
     fine = np.flatnonzero(np.isfinite(values))
     if len(fine) <= max(points, 3):

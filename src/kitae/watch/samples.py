@@ -44,7 +44,7 @@ class CoreSample:
 
 @dataclass(frozen=True)
 class DeviceSample:
-    """A chip or card, with what it counted since it was started."""
+    """A chip or card, with what its tool counts."""
 
     index: int
     name: str = ""
@@ -151,7 +151,7 @@ class Sample:
 
 def read_samples(run: Path) -> dict[str, list[Sample]]:
     """All samples of a run by node, in the order of time; what a kill left half-written is passed over."""
-    found = {node_of(path): _samples_in(path) for path in sorted((run / FOLDER).glob(f"*{LINES}"))}
+    found = {node_of(path): samples_in(path) for path in sorted((run / FOLDER).glob(f"*{LINES}"))}
     return {node: samples for node, samples in found.items() if samples}
 
 
@@ -218,7 +218,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _samples_in(path: Path) -> list[Sample]:
+def samples_in(path: Path) -> list[Sample]:
+    """Those of one file, in the order of time."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
