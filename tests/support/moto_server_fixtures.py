@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -30,18 +31,19 @@ def moto(moto_process, monkeypatch) -> Moto:
 
 BEFORE_CALL: list[Callable[[], None]] = [lambda: None]
 """The last one is called before each call of kitae's own."""
-_CLIENTS: dict[str, object] = {}
-"""Of all tests of a process: one takes a tenth of a second to make, and all talk to the same server."""
+_CLIENTS: dict[tuple[str | None, ...], object] = {}
+"""Of all tests of a process, by server: one takes a tenth of a second to make."""
 
 
 def _client(account: Account, service: str, region: str | None = None) -> object:
     import boto3
 
-    if service not in _CLIENTS:
+    key = (os.environ.get("AWS_ENDPOINT_URL"), service, region or account.region)
+    if key not in _CLIENTS:
         made = boto3.client(service, region_name=region or account.region)
         made.meta.events.register("before-call", lambda **_: BEFORE_CALL[-1]())
-        _CLIENTS[service] = made
-    return _CLIENTS[service]
+        _CLIENTS[key] = made
+    return _CLIENTS[key]
 
 
 @pytest.fixture

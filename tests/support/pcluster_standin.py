@@ -118,7 +118,7 @@ def environment(folder: Path) -> Path:
 
 
 @cache
-def _client_of(service: str, region: str) -> Any:
+def _client_of(service: str, region: str, server: str | None) -> Any:
     import boto3
 
     return boto3.client(service, region_name=region)
@@ -135,7 +135,7 @@ def _options(words: list[str]) -> dict[str, str]:
 
 
 def _client(service: str, options: Mapping[str, str]) -> Any:
-    return _client_of(service, options["--region"])
+    return _client_of(service, options["--region"], os.environ.get("AWS_ENDPOINT_URL"))
 
 
 def _create(state: dict[str, Any], options: dict[str, str]) -> tuple[int, dict[str, Any]]:

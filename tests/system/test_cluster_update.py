@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster_case import GOOD, loaded, write_cluster
 from moto_server_fixtures import BEFORE_CALL, engine, moto, moto_process
+from pcluster_made import stand
 from pcluster_policies import rows_of
 from pcluster_standin import StandIn
 
@@ -138,3 +140,47 @@ def test_an_update_that_was_killed_is_gone_on_with_from_elsewhere(engine, call, 
     assert [one["CidrIp"] for rule in found["IpPermissions"] for one in rule["IpRanges"]] == [
         "198.51.100.0/24"
     ]
+
+
+# moto has no type of keys, and takes no launch template with a machine's own disks.
+LEFT_OUT = ("KeyPairValidator", "HeadNodeLaunchTemplateValidator", "ComputeResourceLaunchTemplateValidator")
+SUPPRESSED = [word for one in LEFT_OUT for word in ("--suppress", one)]
+
+
+@pytest.fixture
+def real_cluster(real, moto, tmp_path, monkeypatch) -> Path:
+    """A cluster that ParallelCluster's own command line takes for one that stands."""
+    from kitae.cluster.up import Build, prepare, set_switch
+
+    monkeypatch.setenv("KITAE_PCLUSTER", str(real.folder))
+    account = Account("us-west-2")
+    account.client("ec2").create_key_pair(KeyName="my-key")
+    path = write_cluster(tmp_path)
+    file = loaded(tmp_path).file
+    build = Build(account, real, file, path, datetime.now(timezone.utc), print)
+    set_switch(build)
+    stand(account, config_of(file, prepare(build)))
+    return path
+
+
+def test_parallelclusters_own_dry_run_and_validators_are_heard(real_cluster, capsys):
+    path = real_cluster
+    path.write_text(GOOD.replace("max: 4", "max: 8"))
+    assert main(["cluster", "update", str(path), "--dry-run"]) == 8
+    assert "ParallelCluster refuses the change of llama: " in capsys.readouterr().err
+    assert main(["cluster", "update", str(path), "--dry-run", *SUPPRESSED]) == 0
+    said = capsys.readouterr().out
+    assert "queues.train.max: 4 -> 8  [live]" in said
+    assert "ParallelCluster's dry run: it would be done; 1 of its keys change" in said
+
+
+def test_its_dry_run_says_what_needs_the_fleet_stopped(real_cluster, capsys):
+    path = real_cluster
+    path.write_text(GOOD.replace("max: 4", "max: 2"))
+    assert main(["cluster", "update", str(path), "--dry-run", *SUPPRESSED]) == 0
+    said = capsys.readouterr().out
+    assert "queues.train.max: 4 -> 2  [needs the fleet stopped]" in said
+    assert (
+        "once the fleet is stopped:\n  Scheduling.SlurmQueues[train].ComputeResources[trn1-32xlarge].MaxCount"
+        in said
+    )
