@@ -56,9 +56,11 @@ def test_a_loop_costs_what_its_machines_ran():
 
 
 def test_a_machine_that_comes_ends_the_count():
-    lines = [*boot_loop("train", nodes=1, boots=4, minutes=10), success("train")]
+    others = boot_loop("train-2", nodes=1, boots=2, minutes=10)
+    lines = [*boot_loop("train", nodes=1, boots=4, minutes=10), *others, success("train")]
     tally = Tally().read_all(lines)
-    assert (tally.failed, tally.machine_s, tally.launched) == ({}, {}, {})
+    assert (tally.failed, tally.machine_s) == ({"train-2": 1}, {"train-2": 600})
+    assert list(tally.launched) == ["train-2-st-trn1-1"]
 
 
 def test_refusals_of_aws_are_kept_in_its_words():

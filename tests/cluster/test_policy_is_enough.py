@@ -45,8 +45,17 @@ def test_every_call_of_a_whole_life_is_allowed(engine, moto, tmp_path):
     path, account = str(write_cluster(tmp_path, TEXT)), Account("us-west-2")
     for words in (["up", path, "--yes"], ["status", path], ["start", path, "--yes"], ["stop", path, "--yes"]):
         assert main(["cluster", *words]) == 0
-    for words in (["cost", path], ["list", "--region", "us-west-2"], ["leftovers"]):
-        main(["cluster", *words])
+    write_cluster(tmp_path, TEXT.replace("max: 4", "max: 8").replace("7/32", "8/32").replace("1100", "2100"))
+    for words in (
+        ["cost", path],
+        ["list", "--region", "us-west-2"],
+        ["list"],
+        ["extend", path, "--until", "+1 hours", "--yes"],
+        ["update", path, "--yes"],
+        ["leftovers"],
+        ["logs", path],
+    ):
+        print(words, main(["cluster", *words]))
     tags = tags_of(account)
     assert main(["cluster", "down", path, "--yes"]) == 0
     requests = list(asked(moto, tags))

@@ -98,7 +98,7 @@ class Tally:
         self.forget(found[1])
         self.refused.pop(found[1], None)
         self.launched = {
-            node: at for node, at in self.launched.items() if not node.startswith(f"{found[1]}-")
+            node: at for node, at in self.launched.items() if not re.match(f"{found[1]}-(?:st|dy)-", node)
         }
 
     def _refusal(self, line: str, found: re.Match[str]) -> None:
@@ -281,7 +281,7 @@ def _fleets(run: Run) -> dict[str, tuple[int, int]]:
     """Queues where some of the machines that are always on are up and idle: how many, of how many."""
     states: dict[str, dict[str, str]] = {}
     for node, queue, state in _rows(run, ["sinfo", "-h", "-N"], "%N|%R|%t"):
-        if f"{queue}-st-" in node and not state.startswith("inact"):
+        if node.startswith(f"{queue}-st-") and not state.startswith("inact"):
             states.setdefault(queue, {})[node] = state
     counts = {queue: (list(of.values()).count("idle"), len(of)) for queue, of in states.items()}
     working = {queue for queue, of in states.items() if {"alloc", "mix", "comp"} & set(of.values())}

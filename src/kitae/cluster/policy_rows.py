@@ -80,6 +80,9 @@ ROWS = (
             "sts:GetCallerIdentity",
             "s3:ListAllMyBuckets",
             "iam:SimulatePrincipalPolicy",
+            # Clusters are listed over all regions.
+            "ec2:DescribeRegions",
+            "cloudformation:DescribeStacks",
         ),
     ),
     Row("AskForQuota", ("servicequotas:RequestServiceQuotaIncrease",), condition=_HERE, ends=False),
@@ -296,7 +299,8 @@ ROWS = (
     Row(
         "Switch",
         (
-            *_of("states", "CreateStateMachine DeleteStateMachine DescribeStateMachine TagResource"),
+            *_of("states", "CreateStateMachine UpdateStateMachine DeleteStateMachine"),
+            *_of("states", "DescribeStateMachine TagResource"),
             *_of("states", "ListTagsForResource StartExecution"),
         ),
         (_arn("states", "stateMachine:{switch}"),),
