@@ -38,7 +38,7 @@ def _nobody_is_logged_in(monkeypatch, tmp_path):
 def attempt(run, name, outcome="finished", tell=lambda line: None):
     follower = Follower(name, TRACKERS[name], run, Memory(run.folder), tell)
     follower.start()
-    follower.close(outcome, wait_s=60)
+    follower.close(outcome, wait_s=300)
     assert not follower.is_alive()
 
 
@@ -164,22 +164,46 @@ def test_wandb_stays_offline_where_that_is_asked_for(tmp_path, monkeypatch, give
 
 
 def test_wandb_has_a_login_by_key_or_netrc(tmp_path, monkeypatch):
-    assert not has_login()
+    cloud, own = "https://api.forge.coreweave.com", "https://wandb.example.org:8443"
+    assert not has_login(cloud)
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password key\n")
-    assert has_login()
-    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
-    assert not has_login()
+    assert [has_login(cloud), has_login("https://api.wandb.ai"), has_login(own)] == [True, True, False]
+    (tmp_path / "netrc").write_text("machine wandb.example.org:8443 login user password key\n")
+    assert [has_login(cloud), has_login(own)] == [False, True]
+    (tmp_path / "netrc").write_text("machine\n")
+    assert not has_login(own)
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    assert has_login()
+    assert has_login(cloud)
+
+
+def alone(work, *words, **environment):
+    """The last lines that these statements print in a process of its own, which reads its variables anew."""
+    begin = f"import sys; sys.path[:0] = {sys.path!r}\nfrom test_trackers import *\n"
+    command = [sys.executable, "-c", begin + work, *map(str, words)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_wandb_without_an_answer_is_kept_in_the_folder(tmp_path):
+    pytest.importorskip("wandb")
+    work = (
+        "run, told = tracked(Path(sys.argv[1]), trackers=['wandb']), []\n"
+        "append(run, *FIRST)\n"
+        "attempt(run, 'wandb', tell=told.append)\n"
+        "print(told)\n"
+    )
+    nobody = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_INIT_TIMEOUT": "1", "WANDB_API_KEY": "k" * 40}
+    told = alone(work, tmp_path / "run", **nobody)[-1]
+    assert told.count("tracking: wandb: offline, as its server does not answer") == 1
+    (file,) = (tmp_path / "run/wandb").glob("offline-run-*/run-*.wandb")
+    assert sorted(_history(file)) == [0, 1, 2, 3]
+    assert "k" * 40 not in told + (tmp_path / "run/tracking.json").read_text()
 
 
 def test_trackio_has_one_run_with_each_step_once(tmp_path):
-    """In a process of its own: trackio reads where it lies when it is imported."""
     pytest.importorskip("trackio")
-    folder = tmp_path / "run"
-    work = f"import sys; sys.path[:0] = {sys.path!r}\n" + (
-        "from pathlib import Path\n"
-        "from test_trackers import kept, twice\n"
+    work = (
         "from trackio.sqlite_storage import SQLiteStorage\n"
         "folder = Path(sys.argv[1])\n"
         "twice(folder, 'trackio')\n"
@@ -188,25 +212,11 @@ def test_trackio_has_one_run_with_each_step_once(tmp_path):
         "print([(one['step'], one.get('train/loss'), one.get('evaluation/loss')) for one in logs])\n"
         "print(SQLiteStorage.get_runs('kitae') == [name])\n"
     )
-    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio")}
-    done = subprocess.run(
-        [sys.executable, "-c", work, str(folder)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    *_, logs, alone = done.stdout.splitlines() or [done.stderr, ""]
-    expected = [
-        (0, None, 2.0),
-        (1, 2.9, None),
-        (2, 2.8, None),
-        (3, 2.7, None),
-        (4, None, 1.6),
-        (4, 2.6, None),
-    ]
-    assert sorted(eval(logs), key=lambda one: (one[0], one[1] is not None)) == expected
-    assert alone == "True"
+    *_, logs, single = alone(work, tmp_path / "run", TRACKIO_DIR=str(tmp_path / "trackio"))
+    steps = [(0, None, 2.0), (1, 2.9, None), (2, 2.8, None), (3, 2.7, None)]
+    found = sorted(eval(logs), key=lambda one: (one[0], one[1] is not None))
+    assert found == [*steps, (4, None, 1.6), (4, 2.6, None)]
+    assert single == "True"
 
 
 def test_no_library_is_needed_until_it_is_asked_for(monkeypatch):

@@ -25,24 +25,27 @@ _SETTINGS = {
     "finish_timeout": CLOSE_S - 5,
 }
 _LETTERS = string.ascii_lowercase + string.digits
+_CLOUD = ("api.wandb.ai", "api.forge.coreweave.com")
+"""Hosts of its public server, which versions call differently."""
 _WITH_KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
 
 def place_of(run: TrackedRun) -> str:
     """Where the project is."""
-    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    server = os.environ.get("WANDB_BASE_URL")
     return "/".join(filter(None, (server, run.config.wandb.entity, run.config.project)))
 
 
-def has_login() -> bool:
-    """Whether there is a key for the server, so that nobody has to be asked for one."""
+def has_login(server: str) -> bool:
+    """Whether there is a key for a server: where there is none, wandb would ask the terminal for one."""
     if any(os.environ.get(name) for name in _WITH_KEYS):
         return True
-    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    host = urlsplit(server).netloc
     try:
-        return netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
+        known = netrc.netrc(os.environ.get("NETRC"))
     except (OSError, netrc.NetrcParseError):
         return False
+    return any(known.authenticators(one) for one in (_CLOUD if host in _CLOUD else (host,)))
 
 
 class WandbRun:
@@ -55,7 +58,7 @@ class WandbRun:
         mode = os.environ.get("WANDB_MODE", "online") if asked == "auto" else asked
         if mode != "online":
             self._run, why = self._init(run, mode), f"{mode}, as asked"
-        elif not has_login():
+        elif not has_login(self._wandb.setup().settings.base_url):
             self._run, why = self._init(run, "offline"), "offline, as there is no login (wandb login)"
         else:
             self._run, why = self._online(run)
