@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kitae.watch.top.chart import Scale, Series, chart
 from kitae.watch.top.look import ASCII
-from kitae.watch.top.numbers import compact
+from kitae.watch.top.numbers import compact, seconds
 
 
 def lines(*series: Series, width: int = 20, height: int = 4, **options: object) -> list[str]:
@@ -103,3 +103,11 @@ def test_a_picture_fits_its_place(ys: list[float], width: int, height: int, log:
 )
 def test_numbers_have_three_or_four_digits(value: float | None, text: str):
     assert compact(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.005058, "5.06 ms"), (0.0999, "99.9 ms"), (0.1, "0.1 s"), (12.345, "12.3 s")],
+)
+def test_seconds_have_their_unit(value: float | None, text: str):
+    assert seconds(value) == text

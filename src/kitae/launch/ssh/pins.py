@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from kitae.errors import ClusterError
 
-EXTRAS = ("demo", "hub", "hdf5", "ja", "tensorboard", "wandb", "mlflow", "trackio")
+EXTRAS = ("demo", "hub", "hdf5", "ja", "tensorboard", "wandb", "mlflow", "trackio", "watch")
 """Those that a run can need."""
 
 

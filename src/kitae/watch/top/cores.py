@@ -26,9 +26,11 @@ def cores(scene: Scene, view: View, width: int, height: int | None = None) -> Te
     chosen = chosen_nodes(scene, view)
     if not chosen:
         return Text("no core has been sampled yet", view.palette.dim)
-    detailed = [line for node in chosen for line in _detailed(node, scene, view, width)]
-    fits = len(detailed) <= height if height is not None else len(chosen) == 1
-    lines = detailed if fits else list(_map(chosen, scene, view, width, height))
+    needed = sum(1 + -(-len(node.sample.cores) // _columns(node, width)) for node in chosen)
+    if needed <= height if height is not None else len(chosen) == 1:
+        lines = [line for node in chosen for line in _detailed(node, scene, view, width)]
+    else:
+        lines = list(_map(chosen, scene, view, width, height))
     for line in lines:
         line.truncate(width)
     return Text("\n", end="").join(lines[:height])
@@ -59,14 +61,18 @@ def chosen_nodes(scene: Scene, view: View) -> Sequence[Node]:
 
 def _detailed(node: Node, scene: Scene, view: View, width: int) -> Iterator[Text]:
     yield from _title(node, scene, view, width)
-    columns = max(1, (width + 1) // (_CELL + 1)) if width >= _CELL else 1
-    columns = min(columns, len(node.sample.cores)) or 1
+    columns = _columns(node, width)
     cells = [_cell(core, view, max(_LEAST, (width + 1) // columns - 1)) for core in node.sample.cores]
     rows = -(-len(cells) // columns)
     for row in range(rows):
         line = Text(" ", end="").join(cells[row::rows])
         line.truncate(width)
         yield line
+
+
+def _columns(node: Node, width: int) -> int:
+    """Cores beside each other."""
+    return min(max(1, (width + 1) // (_CELL + 1)), len(node.sample.cores)) or 1
 
 
 def _cell(core: CoreSample, view: View, width: int) -> Text:

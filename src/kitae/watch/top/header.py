@@ -9,7 +9,7 @@ from rich.text import Text
 from kitae.watch.state import State
 from kitae.watch.table import duration, first_line
 from kitae.watch.top.look import Palette, View
-from kitae.watch.top.numbers import NONE, clock, compact, percent, usd
+from kitae.watch.top.numbers import NONE, clock, compact, percent, seconds, usd
 from kitae.watch.top.scene import Scene
 
 _BAR, _SHORT_BAR, _USUAL = 24, 10, 100
@@ -119,7 +119,7 @@ def _how_fast(scene: Scene, view: View) -> Iterator[Text]:
     if speed.utilisation is not None:
         yield Text(f"utilisation {percent(speed.utilisation, 1)}")
     if speed.step_seconds is not None:
-        yield Text(f"{compact(speed.step_seconds)} s/step")
+        yield Text(f"{seconds(speed.step_seconds)}/step")
     if start.get("devices"):
         yield Text(f"{start['devices']} x {start.get('backend', '?')}, {start.get('precision', '?')}")
 

@@ -22,6 +22,11 @@ def compact(value: float | None) -> str:
     return f"{value:.0f}" if size >= 1000 else f"{value:.4g}"
 
 
+def seconds(value: float | None) -> str:
+    """With its unit: 5.06 ms, 2 s."""
+    return NONE if value is None else f"{1e3 * value:.3g} ms" if value < 0.1 else f"{value:.3g} s"
+
+
 def percent(share: float | None, digits: int = 0) -> str:
     """Of a share of 1."""
     return NONE if share is None else f"{100 * share:.{digits}f} %"

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from kitae.watch.top.header import bar
 from kitae.watch.top.look import View
-from kitae.watch.top.numbers import compact
+from kitae.watch.top.numbers import seconds
 from kitae.watch.top.scene import Ranks, Scene
 
 _LONGER, _MUCH_LONGER = 1.1, 1.3
@@ -21,9 +21,8 @@ def ranks(scene: Scene, view: View, width: int, height: int | None = None) -> Te
     if found is None or not found.seconds:
         return _alone(scene, view)
     lines = [_summary(found, view)]
-    bars = [_bar(rank, found, view, width) for rank in range(len(found.seconds))]
-    if height is None or len(bars) < height:
-        lines += bars
+    if height is None or len(found.seconds) < height:
+        lines += [_bar(rank, found, view, width) for rank in range(len(found.seconds))]
     else:
         shown = _slowest(found, max(0, min(5, height - 2 - _rows(found, width))))
         lines += [_bar(rank, found, view, width) for rank in shown]
@@ -34,19 +33,19 @@ def ranks(scene: Scene, view: View, width: int, height: int | None = None) -> Te
 
 
 def _alone(scene: Scene, view: View) -> Text:
-    seconds = scene.training.speed.step_seconds
-    if seconds is None:
+    step_s = scene.training.speed.step_seconds
+    if step_s is None:
         return Text("no update yet", view.palette.dim)
     several = int(scene.training.start.get("devices") or 1) > 1
     told = "ranks tell each other every 10 steps" if several else "there is one process"
-    return Text(f"{compact(seconds)} s/step; {told}", view.palette.dim)
+    return Text(f"{seconds(step_s)}/step; {told}", view.palette.dim)
 
 
 def _summary(found: Ranks, view: View) -> Text:
     """What is wrong comes first, as the place may be narrow."""
     slow = ", ".join(f"rank {rank} {ratio:.2f} x" for rank, ratio in found.slow.items())
-    middle, longest = compact(found.median_s), compact(max(found.seconds))
-    text = f"{len(found.seconds)} ranks, median {middle} s, longest {longest} s"
+    middle, longest = seconds(found.median_s), seconds(max(found.seconds))
+    text = f"{len(found.seconds)} ranks, median {middle}, longest {longest}"
     return Text.assemble(
         (f"slow: {slow}; " if slow else "", view.palette.bad),
         text,
@@ -55,14 +54,14 @@ def _summary(found: Ranks, view: View) -> Text:
 
 
 def _bar(rank: int, found: Ranks, view: View, width: int) -> Text:
-    seconds, style = found.seconds[rank], _style(rank, found, view)
+    own, style = found.seconds[rank], _style(rank, found, view)
     node = found.nodes[rank] if rank < len(found.nodes) else ""
     mark = f" {view.glyphs.marker} slow, {found.slow[rank]:.2f} x" if rank in found.slow else ""
-    head, tail = f"{rank:>4} {node:<{_widest(found)}} ", f" {compact(seconds):>7} s"
+    head, tail = f"{rank:>4} {node:<{_widest(found)}} ", f" {seconds(own):>9}"
     long = max(4, width - len(head) - len(tail) - (17 if found.slow else 0))
     longest = max(found.seconds) or 1.0
     return Text.assemble(
-        (head, view.palette.dim), bar(seconds / longest, long, view, style), tail, (mark, view.palette.bad)
+        (head, view.palette.dim), bar(own / longest, long, view, style), tail, (mark, view.palette.bad)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -48,7 +49,7 @@ class Ranks:
         slow = {int(one["rank"]): float(one["ratio"]) for one in record.get("slow", ())}
         return cls(int(record["step"]), seconds, list(record.get("nodes", [""] * len(seconds))), slow)
 
-    @property
+    @cached_property
     def median_s(self) -> float:
         """Of all ranks."""
         return median(self.seconds)

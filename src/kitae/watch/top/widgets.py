@@ -36,6 +36,7 @@ class Panel(Widget):
         super().__init__(id=id, classes="tall" if tall else "filling")
         self._seen, self._title, self._draw, self._tall = seen, title, draw, tall
         self._lines = 0
+        self._last: tuple[Scene | None, object, Text] = (None, None, Text())
 
     def render(self) -> Text:
         """The picture for the place that there is."""
@@ -45,9 +46,13 @@ class Panel(Widget):
     def _drawn(self, width: int, height: int | None) -> Text:
         if width < 1 or height == 0:
             return Text()
-        text = self._draw(self._seen.scene, self._seen.view, width, height)
-        text.no_wrap = True
-        return text
+        scene, view = self._seen.scene, self._seen.view
+        how = (view, width, height)
+        if self._last[0] is not scene or self._last[1] != how:  # its height is asked for before it is drawn
+            text = self._draw(scene, view, width, height)
+            text.no_wrap = True
+            self._last = (scene, how, text)
+        return self._last[2]
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Lines of the picture."""
