@@ -112,9 +112,9 @@ class LimitsConfig(Section):
     idle_stop: Span | None = "10 minutes"
     """Nodes without a job are given back after this; null: when the fleet stops."""
     boot_failures: Positive = 5
-    """While `up` waits for nodes that are always on: so many that start and go away again stop the fleet."""
+    """So many boots that fail stop the fleet (always on) or close their queue (machines of jobs)."""
     capacity_wait: Span = "20 minutes"
-    """While `up` waits for them: so long those that came may wait for the others, on your money."""
+    """So long machines may wait for others of their queue or job, on your money."""
 
 
 class ClusterFile(Section):
