@@ -12,6 +12,7 @@ from kitae.cluster.checking import write_config
 from kitae.cluster.engine_calls import Cluster, first_failure
 from kitae.cluster.extend import move
 from kitae.cluster.fleet import await_fleet
+from kitae.cluster.guard import publish_limits
 from kitae.cluster.kept import begin_change, change_begun, end_change, keep
 from kitae.cluster.network import network_template
 from kitae.cluster.resolved import makes_network
@@ -40,6 +41,7 @@ def change(update: Update, leave: Leave) -> None:
     if update.deletes and leave.saving:
         _save(update)
     _change_network(update)
+    publish_limits(build.account, build.bucket, build.file)
     path = write_config(build.path, dict(update.config), update.site)
     _stop_fleet(update, leave)
     if update.rows:
