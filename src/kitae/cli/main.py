@@ -31,6 +31,7 @@ _VERB_MODULES = (
     "weights_verbs",
     "follow_verbs",
     "top_verbs",
+    "report_verbs",
     "metrics_verbs",
     "ssh_verbs",
     "recipe_verbs",

@@ -62,3 +62,6 @@ def over_ssh(
     if last == "prove":
         for line in summary(RunFolder(sending.run)):
             print(line)
+        written = (sending.run / name for name in ("report.html", "report.md"))
+        for path in (path for path in written if path.is_file()):
+            print(f"report         {path}")

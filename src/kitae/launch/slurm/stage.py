@@ -39,8 +39,11 @@ def main() -> int:
         print(error if isinstance(error, StoppedError) else f"error: {error}", file=sys.stderr)
         return error.exit_code
     if last == "prove":
+        from kitae.watch.report.write import report_at_end
+
         for line in summary(job.run):
             log(line)
+        report_at_end(job.run.path, log)
     return 0
 
 
