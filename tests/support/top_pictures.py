@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 
+from neuron_stream import recorded_stream
 from recorded_runs import BEGUN_S, attempt, write_run
 from top_scenes import append, evaluation, of_ranks, sample, start, update, write_samples, write_training
 
@@ -41,11 +42,16 @@ class Once:
     def turn_to(self, rank: int) -> None:
         """There is one log."""
 
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 def scenes(folder: Path) -> Iterator[tuple[str, Scene, tuple[int, int], bool, str]]:
     """Name, scene, size, whether light, and keys."""
     trn1 = write_training(folder / "llama-cpt")
+    recorded_stream(trn1, samples=120)
     yield "top-trn1", _look(trn1), (120, 36), False, ""
+    yield "top-trn1-cores", _look(trn1), (100, 40), False, "2n"
     yield "top-512", _look(_many(folder / "bert-large")), (80, 24), False, "2"
     ended = write_training(folder / "ended", steps=300, of=300, outcome="finished")
     yield "top-finished", _look(ended), (110, 34), True, "3"

@@ -54,6 +54,13 @@ def top(
     if live:
         _refuse_without_textual()
     source = _source(choice, period)
+    try:
+        _show(source, period, as_json=as_json, live=live)
+    finally:
+        source.close()
+
+
+def _show(source: Source, period: float, *, as_json: bool, live: bool) -> None:
     first = source.look()
     if as_json:
         print(json.dumps(first.as_json(), indent=2, ensure_ascii=False))

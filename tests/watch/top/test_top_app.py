@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from neuron_stream import recorded_stream
 from recorded_runs import BEGUN_S, attempt, write_run
 from rich.cells import cell_len
 from textual.pilot import Pilot
@@ -44,6 +45,9 @@ class Still:
     def turn_to(self, rank: int) -> None:
         raise AssertionError("there are no logs")
 
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 def play(app: TopApp, what: Play, size: tuple[int, int] = (100, 30)) -> None:
     async def played() -> None:
@@ -75,7 +79,9 @@ def app_of(run: Path) -> TopApp:
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
     """Two trn1.32xlarge, as neuron-monitor told of them."""
-    return write_training(tmp_path / "run")
+    run = write_training(tmp_path / "run")
+    recorded_stream(run)
+    return run
 
 
 def test_all_tabs_by_their_numbers(recorded: Path):

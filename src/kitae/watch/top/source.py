@@ -55,6 +55,10 @@ class Source(Protocol):
         """Show the log of another rank."""
         ...
 
+    def close(self) -> None:
+        """No more looks."""
+        ...
+
 
 class PatientSlurm(Slurm):
     """Asks the scheduler, which serves many, only now and then; in between it says the same."""
@@ -96,6 +100,9 @@ class RunSource:
         self._log = Growing(log_path(self._run, rank), LOG_LINES)
         self._lines: deque[str] = deque(maxlen=LOG_LINES)
         self._count = 0
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def look(self) -> Scene:
         """How the run is now; of a folder that is gone, how it was."""
