@@ -18,11 +18,11 @@ _MOST_USD = Decimal(10**9)
 _RENTED = ("--price", "--head", "--fsx", "--ebs", "--nat")
 _LIMITS = ("--max-cost", "--until")
 _HEEDED = {
-    "": ("--set",),
-    "--instance": ("--set", "--instance", "--nodes", "--mtbf-hours", *_LIMITS, *_RENTED),
-    "--search": ("--set", "--instance", "--nodes", *_LIMITS, *_RENTED),
-    "--simulate": ("--set", "--instance", "--weak", "--mtbf-hours", "--price"),
-    "--compare": ("--set", *_RENTED),
+    "": ("--set", "--scale-down"),
+    "--instance": ("--set", "--scale-down", "--instance", "--nodes", "--mtbf-hours", *_LIMITS, *_RENTED),
+    "--search": ("--set", "--scale-down", "--instance", "--nodes", *_LIMITS, *_RENTED),
+    "--simulate": ("--set", "--scale-down", "--instance", "--weak", "--mtbf-hours", "--price"),
+    "--compare": ("--set", "--scale-down", *_RENTED),
     "--accuracy": (),
 }
 """Options that each kind of plan heeds; the first is that of this machine."""

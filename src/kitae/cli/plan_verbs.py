@@ -12,6 +12,7 @@ import typer
 
 from kitae.cli.plan_options import MOST_GB, entries_of, refuse_idle, rent_of, usd_of
 from kitae.cli.recipe_verbs import SetOption
+from kitae.cli.scale_option import ScaleDownOption, scaled
 from kitae.plan import MOST_NODES
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def plan(
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="Show how earlier plans of this machine have done.")
     ] = False,
+    scale_down: ScaleDownOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say whether a training fits, how long it takes and what it costs, before anything is started."""
@@ -92,6 +94,7 @@ def plan(
             "--max-cost": max_cost,
             "--until": until,
             "--set": changes,
+            "--scale-down": scale_down,
             "--price": price,
             "--head": head,
             "--fsx": fsx,
@@ -103,6 +106,7 @@ def plan(
         _accuracy(recipe, as_json)
         return
     recipe = _given(recipe)
+    changes = scaled(recipe, changes, scale_down, quiet=as_json)
     rent = rent_of(price, head, fsx, fsx_type, ebs, nat)
     if search:
         _search(recipe, changes, instance, nodes, rent, max_cost, until, as_json)

@@ -11,6 +11,7 @@ import typer
 
 from kitae.cli.elsewhere import NodesOption, PrintOption, TargetOption, flags_of, submitted
 from kitae.cli.recipe_verbs import SetOption
+from kitae.cli.scale_option import ScaleDownOption, scaled
 
 if TYPE_CHECKING:
     from kitae.precompile.answer import Answer
@@ -64,6 +65,7 @@ def precompile(
     target: TargetOption = None,
     nodes: NodesOption = None,
     show: PrintOption = False,
+    scale_down: ScaleDownOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --of, --why-miss or --trace-only: print JSON.")
     ] = False,
@@ -73,6 +75,8 @@ def precompile(
     from kitae.precompile.drive import Compiling
 
     _check_options(bool(rank or instance), trace_only, as_json, of is not None or why_miss is not None)
+    if recipe is not None:
+        changes = scaled(recipe, changes, scale_down, quiet=as_json, keep=not trace_only)
     if why_miss is not None:
         _why_miss(*why_miss, as_json)
     elif of is not None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kitae.cli.scale_option import ScaleDownOption, scaled
+
 if TYPE_CHECKING:
     from kitae.recipe.explain import Row
     from kitae.recipe.load import LoadedRecipe
@@ -32,6 +34,7 @@ def explain(
     backend: Annotated[
         str, typer.Option(help="Show it for cpu, cuda, xla or neuron; auto: this machine.")
     ] = "auto",
+    scale_down: ScaleDownOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show every value of a recipe, where it came from, and why an automatic one was chosen."""
@@ -39,6 +42,7 @@ def explain(
     from kitae.recipe.load import load_recipe
     from kitae.recipe.resolve import resolve
 
+    changes = scaled(recipe, changes, scale_down, quiet=as_json, keep=False)
     loaded = load_recipe(recipe, changes)
     name, devices = _machine(loaded.recipe.target.backend if backend == "auto" else backend)
     resolved = resolve(loaded.recipe, backend=name, devices=devices)

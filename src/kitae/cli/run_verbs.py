@@ -18,6 +18,7 @@ from kitae.cli.elsewhere import (
     submitted,
 )
 from kitae.cli.recipe_verbs import SetOption
+from kitae.cli.scale_option import ScaleDownOption, scaled, take_record
 
 if TYPE_CHECKING:
     from kitae.stages.job import Job
@@ -51,11 +52,12 @@ def run(
     nodes: NodesOption = None,
     show: PrintOption = False,
     detach: DetachOption = False,
+    scale_down: ScaleDownOption = None,
 ) -> None:
     """Take a recipe through all stages: plan, prepare, import, train, export, prove."""
     from kitae.stages.summary import summary
 
-    changes = [*changes, *flags_of(target, nodes)]
+    changes = scaled(recipe, [*changes, *flags_of(target, nodes)], scale_down)
     if submitted(recipe, changes, "prove", start_over, show, detach):
         return
     job = _run_stages(recipe, changes, "prove", start_over)
@@ -71,9 +73,10 @@ def train(
     nodes: NodesOption = None,
     show: PrintOption = False,
     detach: DetachOption = False,
+    scale_down: ScaleDownOption = None,
 ) -> None:
     """Train, or go on training, after the stages before it."""
-    changes = [*changes, *flags_of(target, nodes)]
+    changes = scaled(recipe, [*changes, *flags_of(target, nodes)], scale_down)
     if not submitted(recipe, changes, "train", start_over, show, detach):
         _run_stages(recipe, changes, "train", start_over)
 
@@ -84,8 +87,10 @@ def export(
     to: Annotated[
         Path | None, typer.Option(help="Write the newest checkpoint to this folder instead.")
     ] = None,
+    scale_down: ScaleDownOption = None,
 ) -> None:
     """Write the run's newest checkpoint as a Hugging Face folder."""
+    changes = scaled(recipe, changes, scale_down)
     if to is None:
         _run_stages(recipe, changes, "export", start_over=False)
         return
@@ -95,8 +100,12 @@ def export(
 
 
 def _stage_verb(name: str) -> Callable[..., None]:
-    def verb(recipe: RunArgument, changes: SetOption = []) -> None:  # noqa: B006
-        _run_stages(recipe, changes, name, start_over=False)
+    def verb(
+        recipe: RunArgument,
+        changes: SetOption = [],  # noqa: B006
+        scale_down: ScaleDownOption = None,
+    ) -> None:
+        _run_stages(recipe, scaled(recipe, changes, scale_down), name, start_over=False)
 
     return verb
 
@@ -154,4 +163,5 @@ def _set_aside(job: Job, recipe: Path, changes: list[str]) -> Job:
     old = set_aside(job.run)
     if old is not None:
         job.report(f"the old run is now {old}")
+        take_record(old, job.run.path)
     return _open(recipe, changes)

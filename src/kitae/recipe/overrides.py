@@ -10,6 +10,23 @@ from kitae.recipe.messages import dotted
 from kitae.recipe.yaml_positions import Document, KeyPath, parse
 
 
+class Flag(str):
+    """A `--set` flag that something else than a person gave, such as `--scale-down`."""
+
+    origin: str
+
+    def __new__(cls, text: str, *, origin: str) -> Flag:
+        """`section.key=value`, and what gave it."""
+        flag = super().__new__(cls, text)
+        flag.origin = origin
+        return flag
+
+
+def origin_of(flag: str) -> str:
+    """What gave a flag: `--set`, or another option."""
+    return flag.origin if isinstance(flag, Flag) else "--set"
+
+
 class Settings:
     """The values of a recipe with the flags that replaced some of them."""
 
@@ -55,15 +72,16 @@ class Settings:
         for length in range(len(path), 0, -1):
             above = path[:length]
             if above in self.flags:
-                return f"--set {self.flags[above]}"
+                return f"{origin_of(self.flags[above])} {self.flags[above]}"
             if above in self.lines:
                 return f"{file}:{self.lines[above]}"
         return f"{file}:1"
 
     def origin(self, path: KeyPath, file: str) -> str:
         """Where exactly this value comes from: `recipe.yaml:12`, `--set` or `default`."""
-        if any(flag[: len(path)] == path for flag in self.flags):
-            return "--set"
+        for where in reversed(self.flags):
+            if where[: len(path)] == path:
+                return origin_of(self.flags[where])
         return f"{file}:{self.lines[path]}" if path in self.lines else "default"
 
 
