@@ -126,10 +126,11 @@ def slow_rank(sight: Sight) -> Iterator[Finding]:
         node = names[one["rank"]] if one["rank"] < len(names) else None
         by_node.setdefault(node, []).append(f"rank {one['rank']} ({one['ratio']:.2f} x)")
     for node, ranks in by_node.items():
+        verb = "computes" if len(ranks) == 1 else "compute"
         yield Finding(
             "warning",
-            f"{' and '.join(ranks)} computes longer than the others, which wait: look at what else runs "
-            "there, or take the machine out",
+            f"{' and '.join(ranks)} {verb} longer than the others, which wait: look at what else runs there, "
+            "or take the machine out",
             node,
         )
 

@@ -55,7 +55,7 @@ class Announcer:
     def finish(self, within_s: float) -> None:
         """Wait until all are told, but no longer than this."""
         with suppress(queue.Full):
-            self._queue.put_nowait(None)
+            self._queue.put(None, timeout=within_s)
         self._thread.join(within_s)
 
     def _work(self) -> None:

@@ -182,7 +182,7 @@ def mean_of(samples: Sequence[Sample]) -> Sample:
     """Samples of one node that follow each other, as one over all of their time."""
     last = samples[-1]
     means = {index: _mean_core(ones) for index, ones in _by_index(samples).items()}
-    busy = _mean(one.host.cpu_utilisation for one in samples)
+    busy = _mean((one.host.cpu_utilisation, one.period_s) for one in samples)
     return Sample(
         **{
             **{one.name: getattr(last, one.name) for one in fields(last)},
@@ -194,28 +194,32 @@ def mean_of(samples: Sequence[Sample]) -> Sample:
     )
 
 
-def _by_index(samples: Sequence[Sample]) -> dict[int, list[CoreSample]]:
-    found: dict[int, list[CoreSample]] = {}
+def _by_index(samples: Sequence[Sample]) -> dict[int, list[tuple[CoreSample, float]]]:
+    found: dict[int, list[tuple[CoreSample, float]]] = {}
     for sample in samples:
         for core in sample.cores:
-            found.setdefault(core.index, []).append(core)
+            found.setdefault(core.index, []).append((core, sample.period_s))
     return found
 
 
-def _mean_core(cores: Sequence[CoreSample]) -> CoreSample:
-    used = [core.memory_used_bytes for core in cores if core.memory_used_bytes is not None]
+def _mean_core(cores: Sequence[tuple[CoreSample, float]]) -> CoreSample:
+    """Of one core, with the seconds that each stands for; of memory the most."""
+    last, _ = cores[-1]
+    used = [core.memory_used_bytes for core, _ in cores if core.memory_used_bytes is not None]
     return CoreSample(
-        index=cores[-1].index,
-        utilisation=_mean(core.utilisation for core in cores),
+        index=last.index,
+        utilisation=_mean((core.utilisation, seconds) for core, seconds in cores),
         memory_used_bytes=max(used, default=None),
-        memory_total_bytes=cores[-1].memory_total_bytes,
-        flops_per_s=_mean(core.flops_per_s for core in cores),
+        memory_total_bytes=last.memory_total_bytes,
+        flops_per_s=_mean((core.flops_per_s, seconds) for core, seconds in cores),
     )
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _mean(values: Iterable[tuple[float | None, float]]) -> float | None:
+    """Of values that stand for so many seconds each."""
+    known = [(value, seconds) for value, seconds in values if value is not None]
+    total = sum(seconds for _, seconds in known)
+    return sum(value * seconds for value, seconds in known) / total if total > 0 else None
 
 
 def samples_in(path: Path) -> list[Sample]:
