@@ -300,3 +300,84 @@ def test_wrong_words(words, code, said, engine, capsys):
 def test_a_cluster_that_is_not_there(engine, tmp_path, capsys):
     assert run(str(write_cluster(tmp_path)), "--yes") == 8
     assert "no cluster llama of kitae is in us-west-2" in capsys.readouterr().err
+
+
+def test_up_with_another_file_is_refused_and_leads_to_update(made, engine, capsys):
+    file = other(made, ("max: 4", "max: 8"), ("max_cost_usd: 1100", "max_cost_usd: 2200"))
+    assert main(["cluster", "up", file, "--yes"]) == 2
+    said = capsys.readouterr().err
+    assert "llama is there, made of another file: queues.train.max: 4 -> 8; kitae cluster update" in said
+    assert len(asked(engine, "create-cluster")) == 1
+
+
+def test_a_file_that_was_changed_before_the_cluster_was_made_is_the_one_that_is_kept(
+    engine, account, tmp_path
+):
+    path = write_cluster(tmp_path)
+    engine.run = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # stopped where ParallelCluster begins
+    assert main(["cluster", "up", str(path), "--yes"]) == 130
+    del engine.run
+    assert kept(account, MINE).queues[0].max == 4
+    assert main(["cluster", "up", other(path, ("max: 4", "max: 2")), "--yes"]) == 0
+    assert kept(account, MINE).queues[0].max == 2
+
+
+def test_ctrl_c_is_quiet_and_the_same_command_goes_on(made, engine, account, monkeypatch, capsys):
+    file = other(made, ("max: 4", "max: 2"))
+
+    def stopped(_: float) -> None:
+        raise KeyboardInterrupt
+
+    engine.play(polls=3)
+    monkeypatch.setattr("kitae.cluster.changing.time.sleep", stopped)
+    assert run(file, "--yes", "--stop-fleet") == 130
+    assert capsys.readouterr().err.endswith("interrupted\n")
+    monkeypatch.undo()
+
+
+def test_a_cluster_that_aws_is_ending_is_neither_changed_nor_extended(made, account, monkeypatch, capsys):
+    from kitae.cluster import extend
+
+    ends = extend.ends_of(find_stack(account, "kitae-llama-switch"))
+    late = extend.Ends(datetime(2020, 1, 1, tzinfo=timezone.utc), ends.wanted, ends.most_usd, ends.created)
+    monkeypatch.setattr(extend, "ends_of", lambda stack: late)
+    assert main(["cluster", "extend", str(made), "--until", "+3 hours", "--yes"]) == 8
+    assert "AWS has been ending llama since 2020-01-01 00:00 UTC" in capsys.readouterr().err
+
+
+VERBS = {
+    "update": ["FILE", "--yes"],
+    "extend": ["FILE", "--until", "3 hours", "--yes"],
+    "cost": ["FILE"],
+    "ssh": ["FILE"],
+    "logs": ["FILE"],
+    "list": [],
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_without_a_login_it_is_one_message(verb, moto, engine, tmp_path, monkeypatch, capsys):
+    import boto3
+
+    path = str(write_cluster(tmp_path))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    monkeypatch.setattr(
+        Account, "client", lambda self, service, region=None: boto3.client(service, region_name=self.region)
+    )
+    assert main(["cluster", verb, *(path if word == "FILE" else word for word in VERBS[verb])]) == 8
+    said = capsys.readouterr().err
+    assert "there is no login to AWS here" in said
+    assert said.count("error:") == 1
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "logs"])
+def test_what_is_not_allowed_leads_to_the_policy(verb, moto, engine, tmp_path, capsys):
+    path = str(write_cluster(tmp_path))
+    for action in ("s3:GET /kitae-llama-123456789012-us-west-2/kitae/cluster.json", "ec2:DescribeRegions"):
+        moto.refuse(action, 9)
+    moto.refuse("ec2:DescribeInstances", 9)
+    assert main(["cluster", verb, *(path if word == "FILE" else word for word in VERBS[verb])]) == 8
+    assert "is not allowed; kitae cluster policy prints what is needed" in capsys.readouterr().err

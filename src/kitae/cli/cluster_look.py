@@ -117,7 +117,7 @@ def logs(
     """Print logs of nodes, also of those that are gone, and the first error in plain words."""
     from datetime import datetime, timedelta, timezone
 
-    from kitae.cluster.logs import Wanted, chosen
+    from kitae.cluster.logs import Wanted, chosen, tails
     from kitae.cluster.logs import follow as followed
     from kitae.cluster.logs import lines as read
 
@@ -131,7 +131,7 @@ def logs(
             last = "never" if one.last is None else f"{one.last:%Y-%m-%d %H:%M:%S}"
             print(f"{one.host or '?'}  {one.machine}  {one.log}  last line {last}")
         return
-    found = list(read(account, streams, begin))
+    found = tails(account, streams, lines) if begin is None else list(read(account, streams, begin))
     for line in found[-lines:]:
         print(line.shown(), flush=True)
     _say_trouble(found)

@@ -104,6 +104,11 @@ def move_of(account: Account, file: ClusterFile, until: str, now: datetime) -> M
             f"{file.name} in {account.region} has no switch: nothing ends it by itself; "
             "kitae cluster up sets one, kitae cluster down takes it away"
         )
+    if ends.until <= now:
+        raise ClusterError(
+            f"AWS has been ending {file.name} since {shown(ends.until)}; that goes on; kitae cluster status "
+            "shows what is still there, and kitae cluster down makes it sure"
+        )
     return Move(file, ends, _wanted(until, ends, now), budget_of(account, file, now), now)
 
 

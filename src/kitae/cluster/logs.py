@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -18,6 +19,9 @@ from kitae.cluster.names import ENGINE_TAG
 from kitae.errors import ClusterError
 
 PAUSE_S = 5.0
+_AT_ONCE = 8
+_MOST = 10_000
+"""Lines that CloudWatch gives at a time."""
 BOOTSTRAP = "bootstrap"
 _NAME = re.compile(r"(?P<host>.+)\.(?P<machine>i-[0-9a-f]{8,17})\.(?P<log>[^.]+)")
 # What a person asks for, and the logs in which ParallelCluster tells of it.
@@ -109,6 +113,14 @@ def lines(account: Account, streams: Sequence[Stream], since: datetime | None = 
     return iter(sorted(found, key=lambda line: (line.time, line.stream.name)))
 
 
+def tails(account: Account, streams: Sequence[Stream], count: int) -> list[LogLine]:
+    """The last lines of all these logs together, without reading them from their beginnings."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        ends = pool.map(lambda stream: _end_of(account, stream, count), streams)
+        found = [line for end in ends for line in end]
+    return sorted(found, key=lambda line: (line.time, line.stream.name))[-count:]
+
+
 def follow(
     account: Account,
     streams: Callable[[], Sequence[Stream]],
@@ -144,6 +156,16 @@ def _of_stream(account: Account, stream: Stream, begin: dict[str, int]) -> Itera
         if not answer["events"] or answer["nextForwardToken"] == token:
             return
         token = answer["nextForwardToken"]
+
+
+def _end_of(account: Account, stream: Stream, count: int) -> list[LogLine]:
+    with plainly(f"reading the log {stream.name}"):
+        answer = account.client("logs").get_log_events(
+            logGroupName=stream.group, logStreamName=stream.name, startFromHead=False, limit=min(count, _MOST)
+        )
+    return [
+        LogLine(_moment(event["timestamp"]), stream, event["message"].rstrip()) for event in answer["events"]
+    ]
 
 
 def _stream(group: str, one: dict[str, Any]) -> Stream:

@@ -21,6 +21,7 @@ from kitae.cluster.budget import Budget
 from kitae.cluster.checking import money_lines, write_config
 from kitae.cluster.config import Site, config_of
 from kitae.cluster.costs import bill
+from kitae.cluster.diff import changes
 from kitae.cluster.engine_calls import Cluster, Clusters, Runs, first_failure
 from kitae.cluster.extend import told
 from kitae.cluster.fleet import FleetWatch, await_fleet
@@ -159,11 +160,14 @@ def _subnets_to_try(build: Build) -> _Trial:
 def up(build: Build) -> Cluster:
     """Make the cluster, or go on making it. Raises `ClusterError` with the first real failure and cost."""
     refuse_foreign(build)
+    refuse_changed(build)
     set_switch(build)
     site = prepare(build)
     path = write_config(build.path, config_of(build.file, site), site)
     found = build.clusters.find(build.file.name)
     if found is None:
+        # An earlier attempt may have been of another file.
+        keep(build.account, build.file)
         build.say(f"{build.file.name}: ParallelCluster begins; it takes about 10 to 25 minutes")
         build.clusters.create(build.file.name, path, build.suppress)
     made = follow(build)
@@ -179,6 +183,20 @@ def refuse_foreign(build: Build) -> None:
         raise ClusterError(
             f"a stack {name} is there ({stack.status}) that is no cluster of ParallelCluster; take another "
             "name"
+        )
+
+
+def refuse_changed(build: Build) -> None:
+    """Raise `RecipeError` where the cluster is there, made of a file that says something else."""
+    file = kept(build.account, build.file.name)
+    if file is None or find_stack(build.account, build.names.cluster_stack) is None:
+        return
+    # The end may have been moved since.
+    differs = [one.line() for one in changes(file, build.file) if one.where[0] not in ("limits", "prices")]
+    if differs:
+        raise RecipeError(
+            f"{build.path}: {build.file.name} is there, made of another file: {'; '.join(differs)}; kitae "
+            "cluster update shows what that does, and makes it so"
         )
 
 

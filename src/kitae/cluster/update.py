@@ -270,9 +270,10 @@ def trial_lines(update: Update, path: Path) -> list[str]:
     if any(row["why"].startswith(_FAILS) for row in update.rows) and update.cluster.fleet != _STOPPED:
         return ["ParallelCluster's dry run fails on this change while the fleet runs; it is left out"]
     trial = update.build.clusters.try_update(update.new.name, path, update.build.suppress)
-    foreseen = {row["parameter"] for row in update.rows if not row["allowed"]}
+    allowed = "allowed_stopped" if update.cluster.fleet == _STOPPED else "allowed"
+    foreseen = {row["parameter"] for row in update.rows if not row[allowed]}
     others = {key: why for key, why in trial.refused.items() if key not in foreseen}
-    if others and update.cluster.fleet != _STOPPED:
+    if others:
         listed = "; ".join(f"{key}: {why}" for key, why in others.items())
         raise ClusterError(f"ParallelCluster refuses the change of {update.new.name}: {listed}")
     return _trial_words(trial, update)
