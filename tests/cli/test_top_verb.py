@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
+from neuron_stream import report, stand_in
 from recorded_runs import attempt, write_run
 from top_scenes import write_training
 
@@ -76,6 +78,16 @@ def test_otherwise_this_machine(words: list[str], capsys: pytest.CaptureFixture[
     assert f"{os.uname().nodename}" in output.out
     assert " % " in output.out
     assert ("no run is at work in runs: this machine is shown" in output.err) == (not words)
+
+
+def test_a_machine_with_neuron_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Its first report is waited for, and what was started to sample it is gone when the verb ends."""
+    stand_in(tmp_path, sys.executable, [report()], every_s=1.0)
+    assert main(["top", "--target", "local", "--json", "--period", "3"]) == 0
+    (node,) = json.loads(capsys.readouterr().out)["nodes"].values()
+    assert node["source"] == "neuron-monitor"
+    assert len(node["cores"]["index"]) == 32
+    assert not psutil.pid_exists(json.loads((tmp_path / "seen.json").read_text())["pid"])
 
 
 def test_a_run_elsewhere_is_shown_there(monkeypatch: pytest.MonkeyPatch):

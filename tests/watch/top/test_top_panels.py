@@ -74,6 +74,7 @@ def test_a_finished_run_tells_no_time_left(tmp_path: Path):
     assert "100.0 %" in text
     assert "left, ends" not in text
     assert "at the end" not in text
+    assert "$86.00 in all" in text
 
 
 def test_without_a_price_it_says_what_to_set(tmp_path: Path):
@@ -243,6 +244,16 @@ def test_alarms_come_first_then_errors_of_machines(scene: Scene):
     assert "queue1-st-trn1-1, device 2: 3 corrected ECC errors" in rows
     assert "queue1-st-trn1-2: runtime errors: 2 generic" in rows
     assert events.alarms(Scene("x", NOW), VIEW, 80).plain == "none"
+
+
+def test_alarms_are_whole_where_there_is_room(scene: Scene):
+    """In 40 columns the five take eleven lines; where there are less they are cut, and each is to be seen."""
+    whole = events.alarms(scene, VIEW, 40, 12).plain
+    assert "(for 10m)" in whole.replace("\n", " ")
+    assert len(whole.split("\n")) == 11
+    cut = events.alarms(scene, VIEW, 40, 5).plain.split("\n")
+    assert len(cut) == 5
+    assert cut[1].startswith("slow-rank: rank 7")
 
 
 def test_attempts_and_checkpoints_are_newest_first(scene: Scene):

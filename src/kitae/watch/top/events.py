@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
+from rich.console import Console
 from rich.text import Text
 
 from kitae.watch.facts import seconds_since_1970
@@ -12,15 +14,20 @@ from kitae.watch.top.look import View
 from kitae.watch.top.numbers import clock, gib
 from kitae.watch.top.scene import Scene
 
+_CONSOLE = Console(file=io.StringIO())
+"""What rich needs in order to break lines."""
 _OUTCOMES = {"running": "good", "finished": "good", "stopped": "fair", "failed": "bad", "killed": "bad"}
 
 
 def alarms(scene: Scene, view: View, width: int, height: int | None = None) -> Text:
-    """Those that are active, and errors that machines tell of."""
+    """Those that are active, and errors that machines tell of; in whole sentences where there is room."""
     lines = [*_alarms(scene, view), *errors(scene, view)]
     if not lines:
         return Text("none", view.palette.dim)
-    return _cut(lines, width, height)
+    whole = [part for line in lines for part in line.wrap(_CONSOLE, max(1, width))]
+    for part in whole:
+        part.rstrip()
+    return _cut(lines if height is not None and len(whole) > height else whole, width, height)
 
 
 def _alarms(scene: Scene, view: View) -> Iterator[Text]:

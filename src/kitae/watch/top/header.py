@@ -131,7 +131,8 @@ def _how_much(scene: Scene, view: View) -> Iterator[Text]:
     if outlook.cost_usd is None:
         yield Text("cost unknown: target.price_per_node_hour is not set", view.palette.dim)
         return
-    yield Text.assemble((usd(outlook.cost_usd), view.palette.strong), " so far")
+    so_far = "so far" if scene.status.active else "in all"
+    yield Text.assemble((usd(outlook.cost_usd), view.palette.strong), f" {so_far}")
     if outlook.cost_end_usd is not None and scene.status.active:
         yield Text(f"{usd(outlook.cost_end_usd)} at the end")
     if outlook.price_per_hour is not None:
