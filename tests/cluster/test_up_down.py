@@ -339,6 +339,37 @@ def test_status_of_nothing(file, engine, capsys):
     assert said.count("is not there") == 3
 
 
+@pytest.mark.parametrize("words", [["status", MINE], ["down", MINE, "--yes"], ["leftovers"]])
+def test_a_region_that_is_none_is_refused_before_it_is_asked(words, engine, moto, capsys):
+    assert run(*words, "--region", "us-wset-2") == 2
+    assert "no region is called 'us-wset-2'" in capsys.readouterr().err
+    assert moto.calls() == []
+
+
+@pytest.mark.parametrize(("verb", "where", "words"), [
+    ("up", "kitae.cluster.up.follow", "llama goes on being made, and bills: the same command goes on"),
+    ("down", "kitae.cluster.down._delete_cluster", "what is left of llama bills on; the same command"),
+    ("start", "kitae.cluster.fleet.FleetWatch.look", "machines of llama go on starting, and bill"),
+])  # fmt: skip
+def test_who_stops_waiting_is_told_what_goes_on(verb, where, words, engine, tmp_path, monkeypatch, capsys):
+    text = GOOD.replace("max: 4", "max: 4\n    min: 1").replace("1100", "1100\n  idle_stop: null")
+    file = str(write_cluster(tmp_path, text))
+    if verb == "start":
+        engine.know(MINE)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, stopped)
+    assert run(verb, file, "--yes") == 130
+    assert words in capsys.readouterr().err
+
+
+def test_a_number_of_an_account_has_twelve_digits(file, capsys):
+    assert run("policy", file, "--account", "12") == 2
+    assert "it has 12 digits" in capsys.readouterr().err
+
+
 def test_a_name_needs_its_region(engine, capsys):
     assert run("status", MINE) == 2
     assert "--region" in capsys.readouterr().err

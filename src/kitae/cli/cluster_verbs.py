@@ -17,6 +17,8 @@ from kitae.cli.cluster_words import (
     YesOption,
     agree,
     as_made,
+    interrupted,
+    known_region,
     tell,
     where_is,
 )
@@ -90,8 +92,11 @@ def policy(
 
     from kitae.cluster.load import load_cluster
     from kitae.cluster.policy import Scope, policies
+    from kitae.errors import RecipeError
     from kitae.storage.files import replace_file
 
+    if account != "*" and not (account.isascii() and account.isdigit() and len(account) == 12):
+        raise RecipeError(f"--account: {account!r} is no number of an account; it has 12 digits")
     found = policies(Scope.of(load_cluster(file, changes).file, account))
     if write is None:
         print(json.dumps(found, indent=2))
@@ -149,7 +154,11 @@ def up(
         print(f"ParallelCluster, asked {how}: {WOULD_SUCCEED}")
         return
     agree("make this, and pay for it?", yes)
-    found = made(build)
+    with interrupted(
+        f"{build.file.name} goes on being made, and bills: the same command goes on with it, kitae cluster "
+        f"down {file} takes it away, and the switch ends it in any case"
+    ):
+        found = made(build)
     print(f"{found.name} stands; its head node is {found.head_address}")
     print(f"kitae cluster down {file} takes it away")
 
@@ -209,7 +218,8 @@ def start(cluster: ClusterArgument, region: RegionOption = None, yes: YesOption 
     clusters.fleet(name, start=True)
     print(f"{name}: its machines start when jobs ask for them, and those that are always on now", flush=True)
     if file is not None:
-        await_fleet(account, clusters, file, tell, time.monotonic)
+        with interrupted(f"machines of {name} go on starting, and bill; kitae cluster stop ends that"):
+            await_fleet(account, clusters, file, tell, time.monotonic)
 
 
 def down(
@@ -236,7 +246,9 @@ def down(
     if file is not None and file.save and not without_saving:
         save_first(account, clusters, file, found, tell)
     keeps = file is not None and file.fsx is not None and file.fsx.at_down == "keep"
-    kept = ended(Ending(account, clusters, name, tell, frozenset({"file system"} if keeps else ()), prices))
+    ending = Ending(account, clusters, name, tell, frozenset({"file system"} if keeps else ()), prices)
+    with interrupted(f"what is left of {name} bills on; the same command goes on taking it away"):
+        kept = ended(ending)
     for one in kept:
         print(f"kept, as the file says: {one.line()}")
     print(f"nothing {'else ' if kept else ''}of {name} is left in {account.region}")
@@ -255,7 +267,7 @@ def leftovers(
     from kitae.cluster.money import dollars
     from kitae.errors import ClusterError
 
-    found = scan(Account(region), name)
+    found = scan(Account(known_region(region)), name)
     for one in found:
         facts = {
             "kind": one.kind.name,

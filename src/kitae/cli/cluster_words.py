@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +36,28 @@ def where_is(cluster: str, region: str | None) -> tuple[str, str, ClusterFile | 
         return file.name, file.region, file
     if region is None:
         raise RecipeError(f"--region: where is {cluster}? Give its region, or its file instead of its name")
-    return cluster, region, None
+    return cluster, known_region(region), None
+
+
+def known_region(region: str) -> str:
+    """A region that AWS has. Raises `RecipeError`: else one would wait for an address that is not there."""
+    from kitae.catalog.aws import regions
+    from kitae.errors import RecipeError
+    from kitae.suggest import did_you_mean
+
+    if region not in regions():
+        raise RecipeError(f"--region: no region is called {region!r}{did_you_mean(region, regions())}")
+    return region
+
+
+@contextmanager
+def interrupted(text: str) -> Iterator[None]:
+    """Say what goes on in AWS where somebody stops waiting."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell(text)
+        raise
 
 
 def as_made(cluster: str, region: str | None) -> tuple[Account, str, ClusterFile | None]:
