@@ -62,6 +62,8 @@ def top(
 
 def _show(source: Source, period: float, *, as_json: bool, live: bool) -> None:
     first = source.look()
+    while not live and first.read_share < 1:
+        first = source.look()
     if as_json:
         print(json.dumps(first.as_json(), indent=2, ensure_ascii=False))
     elif live:

@@ -84,6 +84,12 @@ class Readings:
         self._rest = b""
         self._file: tuple[int, int] | None = None
         self._clock = nan
+        self._size = 0
+
+    @property
+    def read_share(self) -> float:
+        """How much of the file has been read, 0 to 1, where it is read in parts."""
+        return self._position / self._size if self._size else 1.0
 
     def refresh(self, most_bytes: int | None = None) -> bool:
         """Read what was appended since, or all of a file that was replaced; whether anything is new.
@@ -100,7 +106,7 @@ class Readings:
         replaced = self._file is not None and (identity != self._file or stat.st_size < self._position)
         if replaced:  # a run that resumes cuts off what its checkpoint does not have
             self._begin()
-        self._file = identity
+        self._file, self._size = identity, stat.st_size
         return self._read(most_bytes) or replaced
 
     def _read(self, most_bytes: int | None) -> bool:

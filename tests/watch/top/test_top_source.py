@@ -21,6 +21,9 @@ from top_scenes import (
 
 from kitae.errors import ClusterError
 from kitae.launch.slurm.commands import Slurm
+from kitae.watch.top import source as top_source
+from kitae.watch.top.header import header
+from kitae.watch.top.look import View
 from kitae.watch.top.source import PatientSlurm, RunSource, cleaned, natural
 
 NOW = BEGUN_S + 605
@@ -91,6 +94,21 @@ def test_held_out_points_stand_at_the_tokens_before_them(tmp_path: Path):
     assert curve is not None
     assert curve.xs["tokens"] == [0.0, 2 * 1_048_576]
     assert curve.xs["time"] == [BEGUN_S + 3, BEGUN_S + 3 + 4 + 3]
+
+
+def test_a_long_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The newest loss is there at once, from the end of the file; curves grow until all of it is read."""
+    monkeypatch.setattr(top_source, "_MOST_BYTES", 50_000)
+    looks = source(write_training(tmp_path / "run"))
+    scenes = [looks.look()]
+    while scenes[-1].read_share < 1:
+        scenes.append(looks.look())
+    ends = [scene.training.curves["loss"].xs["steps"][-1] for scene in scenes]
+    assert ends == sorted(set(ends))
+    assert (len(ends) > 3, ends[-1]) == (True, 300)
+    assert all(one.status is not None and one.status.progress.step == 300 for one in scenes)
+    assert "of it has been read" in header(scenes[0], View(), 100).plain
+    assert "of it has been read" not in header(scenes[-1], View(), 100).plain
 
 
 def test_another_rank_has_its_own_log(tmp_path: Path):

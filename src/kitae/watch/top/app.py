@@ -26,6 +26,8 @@ from kitae.watch.top.source import LOG_LINES, Source
 from kitae.watch.top.style import CSS
 from kitae.watch.top.widgets import Draw, HeaderLines, Help, Panel
 
+READING_S = 0.05
+"""Between looks, while a long file is read."""
 ENDED_TIMES = 5
 """A run that has ended is looked at so much less often."""
 RUN_TABS = ("overview", "cores", "training", "ranks", "log", "events")
@@ -84,7 +86,8 @@ class Looking(threading.Thread):
                 return
             self._post(Looked(scene))
             ended = scene.gone or (scene.status is not None and not scene.status.active)
-            self._wait(self._period_s * (ENDED_TIMES if ended else 1))
+            reads = scene.read_share < 1
+            self._wait(READING_S if reads else self._period_s * (ENDED_TIMES if ended else 1))
 
     def _wait(self, seconds: float) -> None:
         while not self._end.is_set():

@@ -33,10 +33,15 @@ def header(scene: Scene, view: View, width: int) -> Text:
     rest = [*_how_fast(scene, view), *_how_much(scene, view)]
     groups = [[*who, _now(scene, view)], far, rest] if usual else [[*who, *far, *rest, _now(scene, view)]]
     lines = [line for group in groups for line in _packed(group, view, width)]
-    lines += [Text(note, view.palette.fair) for note in scene.notes]
+    notes = [*scene.notes, *([_reading(scene)] if scene.read_share < 1 else [])]
+    lines += [Text(note, view.palette.fair) for note in notes]
     for line in lines:
         line.truncate(width)
     return Text("\n", end="").join(lines)
+
+
+def _reading(scene: Scene) -> str:
+    return f"metrics.jsonl is long: {percent(scene.read_share)} of it has been read, and curves end there"
 
 
 def _packed(pieces: Sequence[Text], view: View, width: int) -> Iterator[Text]:

@@ -169,6 +169,8 @@ class Scene:
     ranks_with_logs: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be read, in words."""
+    read_share: float = 1.0
+    """Of the metrics that have been read, 0 to 1: those of a long run take several looks."""
     gone: bool = False
     """The run's folder is there no more; what is shown is the last that was seen."""
 

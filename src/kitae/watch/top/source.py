@@ -32,7 +32,7 @@ LOG_LINES = 1000
 PAST = 120
 """Samples that are remembered of each node."""
 _MOST_BYTES = 1 << 23
-"""Of metrics, in one look: of a very long run the curves come bit by bit, and the rest is there at once."""
+"""Of metrics, in one look: of a very long run the curves come bit by bit, the rest is there at once."""
 _STEP = re.compile(r"step-(\d{8,})")
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
@@ -135,6 +135,7 @@ class RunSource:
             rank=self._rank,
             ranks_with_logs=tuple(_part("logs", lambda: ranks_with_logs(run), [], notes)),
             notes=tuple(notes),
+            read_share=min(1.0, self._readings.read_share),
         )
 
     def _status(self) -> Status:
