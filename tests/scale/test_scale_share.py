@@ -50,7 +50,7 @@ def test_a_width_whose_accumulation_would_be_rounded_is_refused_with_those_that_
 def test_a_copy_takes_whole_processes():
     cut = replace(STRONG, tensor_parallel=2)
     assert [one.copies for one in cut.of([2, 4])] == [1, 2]
-    with pytest.raises(RecipeError, match=r"--workers 3: 3 processes .* of 2 each .*; up to 4, 2, 4 fit"):
+    with pytest.raises(RecipeError, match=r"--workers 3: copies .* take 2 .* 3 cannot .*; up to 4, 2, 4 fit"):
         cut.of([3, 4])
 
 

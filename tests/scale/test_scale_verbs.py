@@ -41,6 +41,13 @@ def test_what_is_typed_wrongly_is_told(tmp_path, monkeypatch, capsys, words, mes
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_folder_that_cannot_be_made_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").touch()
+    assert kitae("scale", write_recipe(tmp_path), "--workers", "1,2") == 7
+    assert "set runs to a folder that can be written to" in capsys.readouterr().err
+
+
 def test_a_recipe_is_needed(capsys):
     assert kitae("scale", "--workers", "1,2") == 2
     assert "kitae scale --from FILE" in capsys.readouterr().err

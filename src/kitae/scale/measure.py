@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kitae.catalog import price_of
-from kitae.errors import KitaeError, StoppedError
+from kitae.errors import KitaeError, StoppedError, StorageError
 from kitae.scale.here import measure_here, prepare_here, threads, threads_each, warnings_here
 from kitae.scale.jobs import measure_in_jobs
 from kitae.scale.measured import Measured, measured_of
@@ -91,6 +91,12 @@ _SURROUNDINGS: Mapping[str, Callable[[Setup], AbstractContextManager[None]]] = {
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Keep other processes from measuring the same meanwhile."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot make {folder.parent}: {error.strerror}; set runs to a folder that can be written to"
+        ) from error
     # Beside the folder, which may be set aside.
     with exclusive(folder.with_name(f".{folder.name}.lock"), wait=False) as held:
         if not held:

@@ -77,8 +77,8 @@ class Sharing:
         copies, left = divmod(width * self.processes, self.tensor_parallel)
         if left or not copies:
             return (
-                f"{width * self.processes} processes cannot be made into copies of the model of "
-                f"{self.tensor_parallel} each (parallel.tensor_parallel_size)"
+                f"copies of the model take {self.tensor_parallel} processes each "
+                f"(parallel.tensor_parallel_size), which {width * self.processes} cannot be made into"
             )
         each, left = divmod(self.rows, self._sharers(copies, widths))
         micro = self.micro or 1
