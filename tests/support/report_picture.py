@@ -13,7 +13,7 @@ from browser import opened, started
 from job_case import kitae, write_case
 
 PICTURE = Path(__file__).parents[2] / "docs/images/report.png"
-HEIGHT = 1250
+HEIGHT = 1600
 """Of the picture: the sentence, the result and the first curves."""
 
 
@@ -32,13 +32,13 @@ def main() -> None:
             watch={"alarms": {"disk_free": 0.001}},
         )
         assert kitae("run", recipe) == 0
-        with started() as browser, opened(browser, Path("runs/my-model/report.html"), width=1000) as shown:
+        with started() as browser, opened(browser, Path("runs/my-model/report.html"), width=1160) as shown:
             PICTURE.parent.mkdir(exist_ok=True)
             shown.page.screenshot(path=PICTURE, full_page=True, clip=_clip())
 
 
 def _clip() -> dict[str, float]:
-    return {"x": 0, "y": 0, "width": 1000, "height": HEIGHT}
+    return {"x": 0, "y": 0, "width": 1160, "height": HEIGHT}
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ INCOMING = Path("objects", "incoming")
 SPARE_BYTES = 64 << 20
 """Left free on the disk, for what is small and not counted."""
 LOOK_S, ALIVE_S = 0.3, 5.0
-KEPT = ("export", "logs", "evaluations", "tokenizer", "tensorboard", "wandb", "slurm")
+KEPT = ("export", "logs", "evaluations", "devices", "tokenizer", "tensorboard", "wandb", "slurm")
 """Folders of a run that are fetched; of its files at the top, all but those of `NOT_KEPT`."""
 NOT_KEPT = ("submitted.yaml", "slurm.json", "slurm-without.json", "remote.json")
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)

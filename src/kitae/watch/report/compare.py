@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kitae.watch.report.blocks import Block, Table, Words
 from kitae.watch.report.figures import NONE, amount, loss, number, percent, seconds, usd
+from kitae.watch.report.paired import difference
 from kitae.watch.report.run_view import RunView
-from kitae.watch.report.verdict import is_proven, model_name
+from kitae.watch.report.verdict import CLEAR, is_proven, model_name
 
 _COLUMNS: tuple[tuple[str, Callable[[RunView], str]], ...] = (
     ("state", lambda view: view.status.state),
@@ -62,15 +63,24 @@ def _change(view: RunView) -> str:
 
 
 def sentence(views: Sequence[RunView]) -> str:
-    """Which run came out lowest, where all were judged by the same text."""
+    """Which run came out lowest, where all were judged by the same text, and whether that is clear."""
     judged = [view for view in views if view.heldout.get("loss_after") is not None]
     same = len({view.results.get("data_key") for view in judged}) == 1
     if len(judged) < 2 or not same:
         return f"{len(views)} runs beside each other; no common held-out text tells which is best."
-    order = sorted(judged, key=lambda view: float(view.heldout["loss_after"]))
-    best, second = order[0], order[1]
+    best, second, *_ = sorted(judged, key=lambda view: float(view.heldout["loss_after"]))
     apart = second.heldout["loss_after"] - best.heldout["loss_after"]
     return (
-        f"Of {len(views)} runs, {best.name} has the lowest held-out loss: {loss(best.heldout['loss_after'])} "
-        f"{best.unit}, {apart:.4f} below {second.name}."
+        f"Of {len(views)} runs, {best.name} has the lowest held-out loss, {loss(best.heldout['loss_after'])} "
+        f"{best.unit}: {_clear(best, second, apart)}."
     )
+
+
+def _clear(best: RunView, second: RunView, apart: float) -> str:
+    """How far the second is, with the error over rows where both were judged row by row."""
+    paired = difference(best, second)
+    error = None if paired is None else paired[1]
+    if paired is None or error is None:
+        return f"{apart:.4f} below {second.name}"
+    clear = "" if abs(paired[0]) > CLEAR * error else ", which is not clear"
+    return f"{paired[0]:.4f} ± {error:.4f} below {second.name}, row by row{clear}"

@@ -18,7 +18,7 @@ def number(value: float | None, digits: int = 4) -> str:
         return NONE
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}"
-    if abs(value) >= 10**digits:
+    if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.{digits}g}"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kitae.watch.reading import thinned
-from kitae.watch.report.blocks import Block, Listing, Table, Words
+from kitae.watch.report.blocks import Block, Fold, Listing, Table, Words
 from kitae.watch.report.figures import loss, number, percent
 from kitae.watch.report.run_view import RunView
 
@@ -98,7 +98,7 @@ def _evaluations(view: RunView) -> Iterator[Block]:
     places, _ = thinned(range(len(evaluations)), [float(one["step"]) for one in evaluations], _ROWS)
     shown = [evaluations[int(place)] for place in places]
     left = len(evaluations) - len(shown)
-    yield Table(
+    table = Table(
         "evaluations" + (f" ({left:,} of {len(evaluations):,} are left out here)" if left else ""),
         ("step", *(["phase"] if phased else ()), *(_METRICS[name][0] for name in names)),
         tuple(
@@ -111,6 +111,7 @@ def _evaluations(view: RunView) -> Iterator[Block]:
         ),
         words=frozenset({1}) if phased else frozenset(),
     )
+    yield Fold("Every evaluation", (table,))
 
 
 def samples(view: RunView) -> Iterator[Block]:

@@ -10,7 +10,7 @@ from kitae.watch.report.figures import amount, counted, loss, number, percent, s
 from kitae.watch.report.run_view import RunView
 from kitae.watch.table import first_line
 
-_CLEAR = 2.0
+CLEAR = 2.0
 """A change of the held-out loss is called one beyond so many of its standard errors."""
 
 
@@ -87,7 +87,7 @@ def _heldout(heldout: dict[str, Any], unit: str) -> Iterator[str]:
 
 
 def _moved(drop: float, error: float | None) -> str:
-    if abs(drop) <= _CLEAR * (error or 0.0):
+    if abs(drop) <= CLEAR * (error or 0.0):
         return "did not clearly change, from"
     return "fell from" if drop > 0 else "rose from"
 
@@ -122,7 +122,7 @@ def _tone(view: RunView) -> Tone:
     if not view.results:
         return "plain" if view.status.active else "warn"
     drop, error = view.heldout.get("mean_drop"), view.heldout.get("standard_error") or 0.0
-    worse = drop is not None and drop <= _CLEAR * error
+    worse = drop is not None and drop <= CLEAR * error
     return "warn" if worse or not is_proven(view) else "good"
 
 
