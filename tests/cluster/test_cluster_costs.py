@@ -304,3 +304,30 @@ def test_an_unknown_cluster_and_a_name_without_region(verb, engine, capsys):
     assert "nobody" in capsys.readouterr().err
     assert main(["cluster", verb, "nobody", *more]) == 2
     assert "--region: where is nobody?" in capsys.readouterr().err
+
+
+def test_storage_of_an_earlier_cluster_counts_from_this_ones_beginning(made, account, monkeypatch):
+    """What `at_down: keep` left years ago is not in this one's budget."""
+    old = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    pages = Account.pages
+
+    def older(
+        self: Account, service: str, operation: str, key: str, **wanted: object
+    ) -> list[dict[str, object]]:
+        found = pages(self, service, operation, key, **wanted)
+        return [{**one, "CreationTime": old} for one in found] if service == "fsx" else found
+
+    monkeypatch.setattr(Account, "pages", older)
+    file = kept(account, MINE)
+    [storage] = [
+        one for one in spans_of(account, file, datetime.now(timezone.utc)) if one.item == "fsx-scratch"
+    ]
+    assert storage.begin == find_stack(account, "kitae-llama-switch").created
+
+
+def test_up_says_what_the_end_allows(engine, tmp_path, capsys):
+    file = str(write_cluster(tmp_path))
+    assert main(["cluster", "up", file, "--yes"]) == 0
+    said = capsys.readouterr().err
+    assert "$0.00 of $1,100.00 are spent; with every queue full until 20" in said
+    assert "it is at most $1,043.46" in said

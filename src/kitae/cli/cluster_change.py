@@ -53,7 +53,7 @@ def update(
 ) -> None:
     """Change a cluster that stands into what its file says now, after the difference was shown."""
     from kitae.cluster.changing import Leave, change, unfinished
-    from kitae.cluster.update import plan_lines, refuse_impossible
+    from kitae.cluster.update_words import plan_lines, refuse_impossible
 
     build = _build(file, changes, suppress)
     found = _thought(build, wait=not dry_run)
@@ -185,7 +185,7 @@ def _trial(found: Update) -> list[str]:
     from tempfile import TemporaryDirectory
 
     from kitae.cluster.changing import config_for_trial
-    from kitae.cluster.update import trial_lines
+    from kitae.cluster.update_words import trial_lines
 
     with TemporaryDirectory() as folder:
         return trial_lines(found, config_for_trial(found, Path(folder)))

@@ -133,13 +133,21 @@ def _disks(account: Account, name: str, here: set[str]) -> Iterator[Span]:
 
 
 def _file_systems(account: Account, file: ClusterFile) -> Iterator[Span]:
-    here = set()
+    here, life = set(), _life(account, file.name)
     for one in account.pages("fsx", "describe_file_systems", "FileSystems"):
         if _is_of(_tags(one), file.name):
             here.add(one["FileSystemId"])
             kind = (one.get("LustreConfiguration") or {}).get("DeploymentType", "")
-            yield _file_system(one["FileSystemId"], kind, one["StorageCapacity"], one["CreationTime"], None)
+            begin = one["CreationTime"] if life is None else max(life, one["CreationTime"])
+            yield _file_system(one["FileSystemId"], kind, one["StorageCapacity"], begin, None)
     yield from _gone_file_systems(account, file.name, here)
+
+
+def _life(account: Account, name: str) -> datetime | None:
+    """Since when this cluster is: storage that an earlier one of the name left is its own before that."""
+    names = Names(name)
+    stacks = [find_stack(account, one) for one in (names.switch_stack, names.network_stack)]
+    return min((one.created for one in stacks if one is not None and one.created is not None), default=None)
 
 
 def _file_system(id_: str, kind: str, size: object, begin: datetime, end: datetime | None) -> Span:

@@ -37,7 +37,7 @@ from kitae.cluster.resolved import makes_network
 from kitae.cluster.schema import ClusterFile
 from kitae.cluster.spans import spans_of
 from kitae.cluster.stacks import delete_stack, find_stack, make_stack
-from kitae.cluster.switch import switch_template
+from kitae.cluster.switch import instant, switch_template
 from kitae.cluster.troubles import words_for
 from kitae.cluster.zones import zone_name
 from kitae.errors import ClusterError, RecipeError
@@ -212,6 +212,8 @@ def set_switch(build: Build) -> None:
     template = switch_template(scope, end, tags, told(wanted, budget.most_usd))
     stack = make_stack(build.account, build.names.switch_stack, template, tags, build.say)
     build.say(f"the switch is set: AWS ends {build.file.name} from {stack.outputs['Until']} on")
+    if stack.outputs["Until"] == instant(end):  # made now
+        build.say(budget.words(wanted, build.now))
 
 
 def _discard_spent_switch(build: Build) -> None:

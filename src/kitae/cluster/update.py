@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,23 +21,21 @@ from kitae.cluster.check import check, line_of, refuse_errors
 from kitae.cluster.checking import refuse_by_schema
 from kitae.cluster.config import Site, config_of
 from kitae.cluster.diff import changes, with_change
-from kitae.cluster.engine_calls import Cluster, Clusters, Trial
+from kitae.cluster.engine_calls import Cluster, Clusters
 from kitae.cluster.extend import Move, ends_of, move_of
 from kitae.cluster.kept import known
 from kitae.cluster.load import LoadedCluster
-from kitae.cluster.money import Tariff, dollars, tariff
 from kitae.cluster.names import Names
 from kitae.cluster.resolved import makes_network
 from kitae.cluster.schema import ClusterFile
 from kitae.cluster.stacks import find_stack
 from kitae.cluster.up import Build
-from kitae.cluster.verdicts import DATA, FLEET, ORDER, REFUSED, Verdict, verdict
+from kitae.cluster.verdicts import DATA, FLEET, ORDER, Verdict, verdict
 from kitae.errors import ClusterError, RecipeError
 
 _WHOLE = "whole"
 _CHANGEABLE = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_FAILED")
 _STOPPED = "STOPPED"
-_FAILS = "ParallelCluster itself fails"
 _GUARD = ("guard=", "watch=")
 
 
@@ -220,79 +217,7 @@ def _identity(row: Mapping[str, Any]) -> str:
     return repr((row["parameter"], row["old"], row["new"]))
 
 
-def plan_lines(update: Update) -> list[str]:
-    """What would change, and what it does to the money."""
-    old, new = tariff(update.old), tariff(update.new)
-    if not update.verdicts:
-        lines = [f"{update.new.name} is what {update.build.path} says already"]
-    else:
-        lines = [f"{update.new.name} in {update.new.region}, as the account has it -> {update.build.path}:"]
-        lines += [f"  {one.line()}" for one in update.verdicts]
-    return [*lines, *money_lines(old, new), *update.step.lines()[:2]]
-
-
-def money_lines(old: Tariff, new: Tariff) -> list[str]:
-    """Before and after, by the hour and for a month."""
-    rows = [
-        ("US$", "before", "after"),
-        ("an hour while idle", dollars(old.idle_usd), dollars(new.idle_usd)),
-        ("an hour with all queues full", dollars(old.full_usd), dollars(new.full_usd)),
-        ("a month of what stays on while idle", dollars(old.idle_usd * 730), dollars(new.idle_usd * 730)),
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [f"{a:{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows]
-    unknown = tuple(dict.fromkeys((*old.unknown, *new.unknown)))
-    return [
-        *lines,
-        *([f"not counted, as their prices are not known: {', '.join(unknown)}"] if unknown else []),
-    ]
-
-
-def refuse_impossible(update: Update) -> None:
-    """Raise one `RecipeError` with all that ParallelCluster cannot do, and the way out of each."""
-    wrong = [f"{one.change.key}: {one.why}" for one in update.verdicts if one.label == REFUSED]
-    explained = wrong or update.deletes
-    if not explained:
-        wrong = [
-            f"{row['parameter']}: {row['why_stopped']}" for row in update.rows if not row["allowed_stopped"]
-        ]
-    if wrong:
-        raise RecipeError(
-            f"{update.build.path}: ParallelCluster cannot change this of a cluster that stands; nothing was "
-            "done:\n  " + "\n  ".join(wrong)
-        )
-
-
-def trial_lines(update: Update, path: Path) -> list[str]:
-    """What ParallelCluster's dry run says. Raises `ClusterError` where it refuses what was not foreseen."""
-    if not update.rows:
-        return ["of ParallelCluster's configuration nothing changes"]
-    if any(row["why"].startswith(_FAILS) for row in update.rows) and update.cluster.fleet != _STOPPED:
-        return ["ParallelCluster's dry run fails on this change while the fleet runs; it is left out"]
-    trial = update.build.clusters.try_update(update.new.name, path, update.build.suppress)
-    allowed = "allowed_stopped" if update.cluster.fleet == _STOPPED else "allowed"
-    foreseen = {row["parameter"] for row in update.rows if not row[allowed]}
-    others = {key: why for key, why in trial.refused.items() if key not in foreseen}
-    if others:
-        listed = "; ".join(f"{key}: {why}" for key, why in others.items())
-        raise ClusterError(f"ParallelCluster refuses the change of {update.new.name}: {listed}")
-    return _trial_words(trial, update)
-
-
-def _trial_words(trial: Trial, update: Update) -> list[str]:
-    if not trial.refused:
-        return [f"ParallelCluster's dry run: it would be done; {len(trial.parameters)} of its keys change"]
-    what = "once that is agreed to" if update.deletes else "once the fleet is stopped"
-    head = f"ParallelCluster's dry run: {len(trial.parameters)} of its keys change, of which {what}:"
-    return [head, *(f"  {one}" for one in trial.refused)]
-
-
 def ends_now(build: Build) -> datetime | None:
     """When the cluster was first made; None where no switch says so."""
     ends = ends_of(find_stack(build.account, build.names.switch_stack))
     return None if ends is None else ends.created
-
-
-def labels(verdicts: Sequence[Verdict]) -> list[str]:
-    """The label of each key, for tests and JSON."""
-    return [f"{one.change.key} {one.label}" for one in verdicts]
