@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kitae.watch.top.chart import Scale, Series, chart
 from kitae.watch.top.look import ASCII
-from kitae.watch.top.numbers import compact, seconds
+from kitae.watch.top.numbers import compact, seconds, usd
 
 
 def lines(*series: Series, width: int = 20, height: int = 4, **options: object) -> list[str]:
@@ -111,3 +111,8 @@ def test_numbers_have_three_or_four_digits(value: float | None, text: str):
 )
 def test_seconds_have_their_unit(value: float | None, text: str):
     assert seconds(value) == text
+
+
+@pytest.mark.parametrize(("amount", "text"), [(None, "-"), (1234.5, "$1,234.50"), (-2.0, "-$2.00")])
+def test_money(amount: float | None, text: str):
+    assert usd(amount) == text

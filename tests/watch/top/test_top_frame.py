@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,21 @@ def test_a_machine_has_cores_and_processes(tmp_path: Path):
     assert text.count("11.2G") == 32
     assert "rank 0" in text
     assert "cost" not in text
+
+
+def test_without_torch_and_without_textual(tmp_path: Path):
+    """What a login node has to load for one picture."""
+    run = write_training(tmp_path / "run")
+    check = (
+        "import sys; from kitae.cli.main import main; code = main(['top', sys.argv[1], '--once']); "
+        "sys.exit(code or 10 * any(name in sys.modules for name in ('torch', 'textual', 'transformers')))"
+    )
+    source = str(Path(__file__).parents[3] / "src")
+    done = subprocess.run(
+        [sys.executable, "-c", check, str(run)],
+        env={"PYTHONPATH": source, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "step 300/3,000" in done.stdout

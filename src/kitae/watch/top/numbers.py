@@ -44,7 +44,7 @@ def of_gib(used: float | None, total: float | None) -> str:
 
 def usd(amount: float | None) -> str:
     """US dollars."""
-    return NONE if amount is None else f"${amount:,.2f}"
+    return NONE if amount is None else f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
 
 
 def clock(at: float | None, now: float) -> str:

@@ -11,8 +11,8 @@ from kitae.watch.top.look import View
 from kitae.watch.top.numbers import seconds
 from kitae.watch.top.scene import Ranks, Scene
 
-_LONGER, _MUCH_LONGER = 1.1, 1.3
-"""Times of the median from which a rank is noticed, and is called slow (`train.pace`)."""
+_LONGER = 1.1
+"""Times of the median from which a rank is noticed. Which ones are slow the training says (`train.pace`)."""
 
 
 def ranks(scene: Scene, view: View, width: int, height: int | None = None) -> Text:
@@ -71,7 +71,7 @@ def _widest(found: Ranks) -> int:
 
 def _style(rank: int, found: Ranks, view: View) -> str:
     ratio = found.seconds[rank] / found.median_s if found.median_s else 1.0
-    if rank in found.slow or ratio > _MUCH_LONGER:
+    if rank in found.slow:
         return view.palette.bad
     return view.palette.fair if ratio > _LONGER else view.palette.good
 
