@@ -15,7 +15,8 @@ from kitae.errors import ClusterError, StoppedError
 from kitae.launch.slurm.commands import Slurm
 from kitae.scale import jobs
 from kitae.scale.jobs import Queue
-from kitae.scale.setup import BASE, MEASURED, Order, Setup, Wanted, failure
+from kitae.scale.recipes import Wanted
+from kitae.scale.setup import BASE, MEASURED, Order, Setup, failure
 from kitae.stages.files import write_json
 
 

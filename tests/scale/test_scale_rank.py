@@ -15,7 +15,8 @@ from kitae.scale.here import ENTRY, threads, threads_each
 from kitae.scale.measure import told
 from kitae.scale.measured import measured_of
 from kitae.scale.rank import Clock, KeepsNothing, shortened
-from kitae.scale.setup import MEASURED, Setup, Wanted
+from kitae.scale.recipes import Wanted
+from kitae.scale.setup import MEASURED, Setup
 from kitae.stages.files import read_json
 from kitae.stages.job import open_job
 from kitae.stages.pipeline import run_stages

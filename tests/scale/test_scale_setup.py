@@ -10,7 +10,8 @@ from job_case import recipe_values
 
 from kitae.errors import RecipeError
 from kitae.recipe.load import load_recipe
-from kitae.scale.setup import BASE, MEASURED, Setup, Wanted, failure, note_failure
+from kitae.scale.recipes import Wanted
+from kitae.scale.setup import BASE, MEASURED, Setup, failure, note_failure
 from kitae.stages.files import read_json, write_json
 
 PHASES = [

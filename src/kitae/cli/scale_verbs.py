@@ -13,7 +13,7 @@ import typer
 from kitae.cli.recipe_verbs import SetOption
 
 if TYPE_CHECKING:
-    from kitae.scale.setup import Wanted
+    from kitae.scale.recipes import Wanted
     from kitae.scale.share import Kind
 
 MOST_WIDTHS, MOST_REPEATS, MOST_STEPS = 32, 100, 10_000
@@ -101,7 +101,7 @@ def scale(
 
 
 def _wanted(**fields: Any) -> Wanted:
-    from kitae.scale.setup import Wanted
+    from kitae.scale.recipes import Wanted
 
     return Wanted(**fields)
 

@@ -14,9 +14,10 @@ from kitae.scale.here import measure_here, prepare_here, threads, threads_each, 
 from kitae.scale.jobs import measure_in_jobs
 from kitae.scale.measured import Measured, measured_of
 from kitae.scale.predicted import predict
+from kitae.scale.recipes import Wanted
 from kitae.scale.record import write_scale
 from kitae.scale.result import Scaling
-from kitae.scale.setup import MEASURED, Order, Setup, Wanted, failure, set_aside
+from kitae.scale.setup import MEASURED, Order, Setup, failure, set_aside
 from kitae.scale.verdict import counted
 from kitae.stages.files import read_json
 from kitae.stages.run_folder import now
