@@ -12,11 +12,13 @@ from pcluster_standin import StandIn
 
 from kitae.cli.main import main
 from kitae.cluster.aws import Account
+from kitae.cluster.engine_calls import Clusters
 from kitae.cluster.kinds import Thing
 from kitae.cluster.leftovers import belongs, scan
 from kitae.cluster.policy import Scope
 from kitae.cluster.stacks import find_stack, make_stack
 from kitae.cluster.switch import switch_template
+from kitae.errors import ClusterError
 
 MINE = "llama"
 
@@ -178,6 +180,26 @@ def test_a_cluster_that_cannot_be_made_says_the_first_real_reason_and_what_bills
         in said
     )
     assert "kitae cluster down takes it away" in said
+
+
+@pytest.mark.parametrize(("failures", "found"), [(4, True), (5, False)])
+def test_answers_that_fail_for_a_while_do_not_end_the_wait(failures, found, engine, monkeypatch):
+    """A connection that goes away for a minute, of half an hour."""
+    engine.know(MINE)
+    real, left = engine.answer, iter(range(failures))
+
+    def answer(words: list[str]) -> tuple[int, dict[str, object]]:
+        if words[0] == "describe-cluster" and next(left, None) is not None:
+            return 1, {"message": "Could not connect to the endpoint URL"}
+        return real(words)
+
+    monkeypatch.setattr(engine, "answer", answer)
+    clusters = Clusters(engine, "us-west-2")
+    if found:
+        assert clusters.look(MINE, lambda: None) is not None
+        return
+    with pytest.raises(ClusterError, match="Could not connect"):
+        clusters.look(MINE, lambda: None)
 
 
 def test_a_delete_that_fails_once_is_done_again(file, engine, account, capsys, tmp_path):

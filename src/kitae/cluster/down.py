@@ -100,7 +100,7 @@ def _gone(ending: Ending) -> bool:
     """Wait until the cluster is gone; False when its deletion failed."""
     end = time.monotonic() + PATIENCE_S
     while True:
-        found = ending.clusters.find(ending.name)
+        found = ending.clusters.look(ending.name, lambda: time.sleep(PAUSE_S))
         if found is None:
             return True
         if not found.in_progress:

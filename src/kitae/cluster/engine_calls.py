@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from kitae.errors import ClusterError
 WOULD_SUCCEED = "Request would have succeeded, but DryRun flag is set."
 _MISSING = "does not exist"
 _GONE = "DELETE_COMPLETE"
+_LOOKS = 5
 
 
 class Runs(Protocol):
@@ -103,6 +104,15 @@ class Clusters:
             raise ClusterError(f"ParallelCluster cannot describe {name}: {answer.message}")
         found = _cluster(answer.body)
         return None if found.status == _GONE else found
+
+    def look(self, name: str, pause: Callable[[], None]) -> Cluster | None:
+        """As `find`, for whoever waits long: an answer that fails is asked for again some times."""
+        for _ in range(_LOOKS - 1):
+            try:
+                return self.find(name)
+            except ClusterError:
+                pause()
+        return self.find(name)
 
     def events(self, name: str) -> list[str]:
         """What happened to its stack so far, oldest first: `resource status reason`."""

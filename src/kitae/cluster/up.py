@@ -270,7 +270,7 @@ def follow(build: Build) -> Cluster:
     begun, told = time.monotonic(), 0
     watch = FleetWatch(build.account, build.clusters, build.file, time.monotonic)
     while True:
-        found = build.clusters.find(build.file.name)
+        found = build.clusters.look(build.file.name, lambda: time.sleep(PAUSE_S))
         if found is None:
             raise ClusterError(
                 f"{build.file.name} is gone while it was made; kitae cluster leftovers shows what is left"
