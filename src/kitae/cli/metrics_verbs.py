@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MetricsRuns = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[RUN]...", help="Folders of runs, or names in runs/; none: all of --runs."),
+    typer.Argument(metavar="RUN", help="Folders of runs, or names in runs/; none: all of --runs."),
 ]
 
 

@@ -43,8 +43,8 @@ def serve(collector: RunCollector, address: str, port: int, tell: Callable[[str]
     """Serve until Ctrl-C or SIGTERM. Raises `KitaeError` where the port cannot be had."""
     try:
         server, thread = start_http_server(port, address, _registry(collector))
-    except (OSError, OverflowError) as error:
-        reason = _REASONS.get(getattr(error, "errno", None) or 0, f"cannot be had: {error}")
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, f"cannot be had: {error.strerror or error}")
         raise KitaeError(f"port {port} of {address} {reason}") from error
     shown = f"[{address}]" if ":" in address else address
     tell(f"metrics: http://{shown}:{server.server_port}/metrics (Ctrl-C ends it)")
