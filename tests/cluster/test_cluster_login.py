@@ -160,3 +160,37 @@ def test_this_machines_address_is_unknown_where_nobody_can_be_asked(monkeypatch)
     monkeypatch.setattr(login, "_ASK_ADDRESS", "data:,203.0.113.7%0A")
     assert login.own_address() == "203.0.113.7"
     assert GOOD
+
+
+def test_logs_on_a_node_are_read_by_their_places():
+    from kitae.errors import ClusterError
+
+    assert login.tail_words(["bootstrap", "slurm"], 50, head=True, follow=False) == (
+        "sudo",
+        "tail",
+        "-n",
+        "50",
+        "/var/log/kitae-bootstrap.log",
+        "/var/log/slurmctld.log",
+    )
+    words = login.tail_words([], 5, head=False, follow=True)
+    assert "-F" in words
+    assert "/var/log/slurmd.log" in words
+    with pytest.raises(ClusterError, match="'chef-client' is not read on a node; those are: bootstrap"):
+        login.tail_words(["chef-client"], 5, head=True, follow=False)
+
+
+def test_logs_by_ssh_tell_the_first_error_in_plain_words(made, monkeypatch, capsys):
+    """Row 41."""
+    asked: list[Visit] = []
+    text = "An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation"
+    monkeypatch.setattr(login, "read", lambda visit: asked.append(visit) or (0, ["hello", text]))
+    words = ["cluster", "logs", *MINE, "--by-ssh", "--log", "fleet"]
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0] == "hello"
+    assert "the first error: AWS has not enough of these machines" in said.err
+    assert asked[0].command[-1] == "/var/log/parallelcluster/clustermgtd"
+    monkeypatch.setattr(login, "read", lambda visit: (255, []))
+    assert main(words) == 8
+    assert "ssh did not come through to llama" in capsys.readouterr().err

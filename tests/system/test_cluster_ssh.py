@@ -67,3 +67,13 @@ def test_input_goes_through(words, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "hello\n"
+
+
+def test_what_a_command_printed_can_be_read(words, server, monkeypatch):
+    from kitae.cluster.login import Visit, door_of, read
+
+    door = door_of(Account("us-west-2"), "llama")
+    assert read(Visit(door, "root", server.folder / "user", "", ("echo one; echo two; exit 3",))) == (
+        3,
+        ["one", "two"],
+    )

@@ -11,12 +11,13 @@ import typer
 from kitae.cli.cluster_words import ClusterArgument, RegionOption, as_made, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from kitae.cluster.listing import Found
     from kitae.cluster.logs import LogLine
 
+KeyOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Private key of the key pair.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -77,7 +78,7 @@ def ssh(
     node: Annotated[
         str, typer.Option(help="A node behind the head node: its name in Slurm, address or id.")
     ] = "",
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key of the key pair.")] = None,
+    key: KeyOption = None,
     user: Annotated[str | None, typer.Option(help="Log in as; else as the image has it.")] = None,
 ) -> None:
     """Go to the head node by ssh, or through it to another; the exit code is that of the command."""
@@ -113,8 +114,15 @@ def logs(
     lines: Annotated[int, typer.Option(min=1, help="So many lines at the end.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as they come; Ctrl-C ends it.")] = False,
     available: Annotated[bool, typer.Option("--list", help="Say which logs there are.")] = False,
+    by_ssh: Annotated[
+        bool, typer.Option("--by-ssh", help="Read them on the node itself, by ssh: newer, and kitae's own.")
+    ] = False,
+    key: KeyOption = None,
 ) -> None:
     """Print logs of nodes, also of those that are gone, and the first error in plain words."""
+    if by_ssh:
+        _logs_by_ssh(cluster, region, node, key, log, lines, follow)
+        return
     from datetime import datetime, timedelta, timezone
 
     from kitae.cluster.logs import Wanted, chosen, tails
@@ -134,20 +142,47 @@ def logs(
     found = tails(account, streams, lines) if begin is None else list(read(account, streams, begin))
     for line in found[-lines:]:
         print(line.shown(), flush=True)
-    _say_trouble(found)
+    _say_trouble(line.text for line in found)
     if follow:
         at = found[-1].time + timedelta(milliseconds=1) if found else now
         followed(account, lambda: chosen(account, name, wanted), at, _print_line)
+
+
+def _logs_by_ssh(
+    cluster: str,
+    region: str | None,
+    node: str,
+    key: Path | None,
+    log: list[str],
+    lines: int,
+    follow: bool,
+) -> None:
+    from kitae.cluster.login import Visit, door_of, go, key_of, node_of, read, tail_words, unreached, user_of
+    from kitae.errors import ClusterError
+
+    account, name, file = as_made(cluster, region)
+    door, head = door_of(account, name), node in ("", "head")
+    words = tail_words(log, lines, head=head, follow=follow)
+    there = "" if head else node_of(account, name, node)
+    visit = Visit(door, user_of(file), key_of(door, key), there, words)
+    if follow:
+        raise typer.Exit(go(visit))
+    code, found = read(visit)
+    for line in found:
+        print(line)
+    if unreached(code):
+        raise ClusterError(f"ssh did not come through to {name}; kitae cluster ssh {name} says more")
+    _say_trouble(found)
 
 
 def _print_line(line: LogLine) -> None:
     print(line.shown(), flush=True)
 
 
-def _say_trouble(found: Sequence[LogLine]) -> None:
+def _say_trouble(found: Iterable[str]) -> None:
     from kitae.cluster.troubles import plain_words
 
-    said = plain_words(line.text for line in found)
+    said = plain_words(found)
     if said is not None:
         tell(f"the first error: {said}")
 

@@ -31,6 +31,16 @@ _USERS = {"ubuntu": "ubuntu", "alinux": "ec2-user", "rhel": "ec2-user", "rocky":
 """By the beginning of the operating system's name, as ParallelCluster's images have them."""
 
 
+ON_HEAD = {
+    "bootstrap": "/var/log/kitae-bootstrap.log",
+    "slurm": "/var/log/slurmctld.log",
+    "fleet": "/var/log/parallelcluster/clustermgtd",
+    "system": "/var/log/syslog",
+}
+ON_NODE = {**ON_HEAD, "slurm": "/var/log/slurmd.log", "fleet": "/var/log/parallelcluster/computemgtd"}
+"""Where the logs lie on the machines themselves."""
+
+
 @dataclass(frozen=True)
 class Door:
     """The head node."""
@@ -172,6 +182,24 @@ def go(visit: Visit) -> int:
     if shutil.which("ssh") is None:
         raise ClusterError("there is no `ssh` here; install openssh-client")
     return subprocess.run(ssh_words(visit), check=False).returncode
+
+
+def read(visit: Visit) -> tuple[int, list[str]]:
+    """Run a command there; its exit code and the lines that it printed. Raises `ClusterError` without ssh."""
+    if shutil.which("ssh") is None:
+        raise ClusterError("there is no `ssh` here; install openssh-client")
+    done = subprocess.run(ssh_words(visit), stdout=subprocess.PIPE, text=True, errors="replace", check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def tail_words(logs: Sequence[str], lines: int, *, head: bool, follow: bool) -> tuple[str, ...]:
+    """The command that prints the ends of logs that lie on a node. Raises `ClusterError` for others."""
+    files = ON_HEAD if head else ON_NODE
+    for log in logs:
+        if log not in files:
+            raise ClusterError(f"--log: {log!r} is not read on a node; those are: {', '.join(files)}")
+    paths = [files[log] for log in logs or files]
+    return ("sudo", "tail", "-n", str(lines), *(["-F"] if follow else []), *paths)
 
 
 def unreached(code: int) -> bool:
