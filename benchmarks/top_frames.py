@@ -20,7 +20,8 @@ import psutil  # noqa: E402
 from recorded_runs import BEGUN_S, attempt, write_run  # noqa: E402
 from top_scenes import append, evaluation, of_ranks, sample, start, update, write_samples  # noqa: E402
 
-from kitae.watch.top.app import Looked, TopApp  # noqa: E402
+from kitae.watch.top.app import TopApp  # noqa: E402
+from kitae.watch.top.looking import Looked  # noqa: E402
 from kitae.watch.top.source import RunSource  # noqa: E402
 
 

@@ -15,8 +15,9 @@ from textual.widgets import Log, TabbedContent
 from top_scenes import append, update, write_training
 
 from kitae.watch.samples import CoreSample, Sample
-from kitae.watch.top.app import HELP, RUN_TABS, Looking, TopApp
+from kitae.watch.top.app import HELP, RUN_TABS, TopApp
 from kitae.watch.top.look import LIGHT
+from kitae.watch.top.looking import Looking
 from kitae.watch.top.scene import Scene
 from kitae.watch.top.source import Past, RunSource
 from kitae.watch.top.widgets import Help

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
@@ -13,23 +12,19 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, VerticalScroll
-from textual.message import Message
 from textual.widgets import Footer, Log, TabbedContent, TabPane
 
 from kitae.watch.top import curves, events
 from kitae.watch.top.cores import cores, processes, title_of_cores
 from kitae.watch.top.header import header
 from kitae.watch.top.look import DARK, LIGHT, Palette, View
+from kitae.watch.top.looking import Failed, Looked, Looking
 from kitae.watch.top.ranks import ranks
 from kitae.watch.top.scene import CURVES, Scene
 from kitae.watch.top.source import LOG_LINES, Source
 from kitae.watch.top.style import CSS
 from kitae.watch.top.widgets import Draw, HeaderLines, Help, Panel
 
-READING_S = 0.05
-"""Between looks, while a long file is read."""
-ENDED_TIMES = 5
-"""A run that has ended is looked at so much less often."""
 RUN_TABS = ("overview", "cores", "training", "ranks", "log", "events")
 MACHINE_TABS = ("cores",)
 HELP = """\
@@ -49,68 +44,6 @@ Utilisation is, in the lines above, the share of the machine's peak that the mod
 arithmetic makes use of; of cores it is how busy their machine says they are.
 Time and money at the end are for the updates that are left, without evaluations
 and saves."""
-
-
-class Looked(Message):
-    """The source was looked at."""
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__()
-        self.scene = scene
-
-
-class Failed(Message):
-    """It could not be, for a reason that nobody foresaw."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-class Looking(threading.Thread):
-    """Looks at a source again and again, beside the screen, which stays quick where disks are slow."""
-
-    def __init__(self, source: Source, period_s: float, post: Callable[[Message], object]) -> None:
-        super().__init__(daemon=True, name="kitae-top")
-        self._source, self._period_s, self._post = source, period_s, post
-        self._rank = 0
-        self._now, self._end, self._paused = threading.Event(), threading.Event(), threading.Event()
-
-    def run(self) -> None:
-        """Until it is to end."""
-        while not self._end.is_set():
-            try:
-                scene = self._source.look()
-            except Exception as error:
-                self._post(Failed(error))
-                return
-            self._post(Looked(scene))
-            ended = scene.gone or (scene.status is not None and not scene.status.active)
-            reads = scene.read_share < 1
-            self._wait(READING_S if reads else self._period_s * (ENDED_TIMES if ended else 1))
-
-    def _wait(self, seconds: float) -> None:
-        while not self._end.is_set():
-            asked = self._now.wait(seconds)
-            self._now.clear()
-            if asked or not self._paused.is_set():
-                return
-
-    def pause(self, paused: bool) -> None:
-        """Let the picture stay, or go on at once."""
-        (self._paused.set if paused else self._paused.clear)()
-        if not paused:
-            self._now.set()
-
-    def turn_to(self, rank: int) -> None:
-        """Look at the log of another rank, at once."""
-        self._source.turn_to(rank)
-        self._now.set()
-
-    def end(self) -> None:
-        """No more looks; one that hangs is left to itself."""
-        self._end.set()
-        self._now.set()
 
 
 class TopApp(App[None]):
