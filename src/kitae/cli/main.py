@@ -40,6 +40,8 @@ _VERB_MODULES = (
     "precompile_verbs",
     "cache_verbs",
     "cluster_verbs",
+    "new_verbs",
+    "completion_verb",
     "scale_verbs",
 )
 
@@ -76,6 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, by default that of the process, and return the exit code; errors are printed."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     _escape_what_the_terminal_cannot_show()
+    if "_KITAE_COMPLETE" in os.environ:
+        from kitae.cli.completing import answer
+
+        return answer(make_app())
     try:
         code = _invoke(words)
         if sys.stdout is not None:  # None: it was closed before the start
