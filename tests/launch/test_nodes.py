@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,9 +19,11 @@ import pytest
 from kitae.errors import DataError, KitaeError, StoppedError, StorageError, TrainingError
 from kitae.launch import nodes
 from kitae.launch.failure import NodeLostError
+from kitae.launch.helper import Helper
 from kitae.launch.node import node_number, stop_file
 from kitae.launch.nodes import launch_nodes
 from kitae.launch.order import Launch
+from kitae.watch.samples import read_samples
 
 STARTER = (sys.executable, str(Path(__file__).with_name("start_everywhere.py")), "2")
 DEADLINE_S = 60.0
@@ -75,6 +78,18 @@ def test_all_ranks_of_all_machines_are_one_world(tmp_path: Path):
     assert [fact[:3] for fact in facts] == [(10.0, (0, 1, 2, 3), (rank,)) for rank in range(4)]
     first = (tmp_path / "logs/rank-3.log").read_text().splitlines()[0]
     assert "rank 3 of 4 (right, data-parallel rank 3, tensor-parallel rank 0), process" in first
+
+
+def test_each_machine_has_its_helper(tmp_path: Path):
+    """Which is told the machine's name, and ends with its ranks."""
+    settings = {"run": str(tmp_path), "backend": "cpu", "period_s": 0.2}
+    watched = replace(launch(tmp_path), helper=Helper("kitae.watch.sampler", settings))
+    launch_nodes("rank_works:add", {"folder": str(tmp_path)}, watched, STARTER)
+    found = read_samples(tmp_path)
+    assert sorted(found) == ["left", "right"]
+    tags = {process.tag for one in found["right"] for process in one.processes}
+    assert tags >= {"launcher", "rank 2", "rank 3"}
+    assert "rank 0" not in tags
 
 
 def test_two_jobs_in_the_same_second_on_the_same_machines(tmp_path: Path):

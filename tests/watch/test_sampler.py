@@ -157,7 +157,7 @@ def test_32_idle_cores_of_a_running_job_raise_the_alarm(watched: Watched, tmp_pa
     events = watched.said(process)
     assert [(one["event"], one["alarm"]["name"], one["aloud"]) for one in events] == [
         ("began", "idle-while-paid", True),
-        ("ended", "idle-while-paid", True),
+        ("ended", "idle-while-paid", False),
     ]
     assert all_alarms(watched.run)[0].until is not None, "it ends with the attempt"
     assert len(latest_samples(watched.run)["one"].cores) == 32
@@ -181,7 +181,7 @@ def test_one_leads_for_all_nodes_without_sampling(watched: Watched, tmp_path: Pa
     for node in nodes:
         assert watched.said(node) == []
     begun = [one["alarm"]["node"] for one in watched.said(lead) if one["event"] == "began"]
-    assert sorted(begun) == sorted(read_samples(watched.run)) == ["left", "right"]
+    assert sorted(set(begun)) == sorted(read_samples(watched.run)) == ["left", "right"]
 
 
 def test_the_last_look_sees_what_a_training_ends_with(watched: Watched):

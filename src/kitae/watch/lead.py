@@ -56,13 +56,14 @@ class Lead:
     def end(self, within_s: float) -> None:
         """See it a last time: the attempt is over."""
         self.look()
-        self._tell(self._book.end(time()))
+        self._tell(self._book.end(time()), last=True)
         self._announcer.finish(within_s)
 
-    def _tell(self, changes: list[Change]) -> None:
+    def _tell(self, changes: list[Change], last: bool = False) -> None:
+        """What `last` ends does so with the attempt, which the log tells anyway."""
         told = [(change, self._quiet.is_told(change)) for change in changes]
         for change, aloud in told:
-            self._say({"event": change.event, "alarm": change.alarm.as_json(), "aloud": aloud})
+            self._say({"event": change.event, "alarm": change.alarm.as_json(), "aloud": aloud and not last})
         self._announcer.tell(self._run.name, [change for change, aloud in told if aloud])
 
     def _sight(self) -> Sight:
