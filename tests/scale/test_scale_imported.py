@@ -20,7 +20,7 @@ def test_the_published_bert_rows_give_37_to_44_percent_strong_and_85_to_94_weak(
     reached = strong["widths"][-1]["efficiency"]
     assert (strong["unit"], strong["rate_of"], strong["base"]) == ("nodes", "sequences", 1)
     assert [round(100 * reached[name]) for name in ("low", "high")] == [37, 44]
-    assert "no number of nodes above 1 reaches 80%: 42% at 16, 37 to 44%" in strong["verdict"]
+    assert "already 16 nodes stay below 80% (42% at 16, 37 to 44%)" in strong["verdict"]
     weak = imported(BERT, "weak", 0.8).as_json()
     reached = weak["widths"][-1]["efficiency"]
     assert [round(100 * reached[name]) for name in ("low", "high")] == [85, 94]
@@ -84,12 +84,11 @@ def test_a_scale_json_judged_again_says_the_same_and_another_threshold_another_v
     first = imported(BERT, "weak", 0.8).as_json()
     folder = scale_folder(tmp_path, "weak", "nodes", None)
     write_scale(folder, first)
-    write_scale(scale_folder(tmp_path, "weak", "nodes.old-1"), first)
+    write_scale(scale_folder(tmp_path) / "old/weak-nodes-1", first)
     again = imported(folder / "scale.json", "weak", 0.8).as_json()
     assert again == first
     assert (
-        "no number of nodes above 1 reaches 90%"
-        in imported(folder / "scale.json", "weak", 0.9).as_json()["verdict"]
+        "already 16 nodes stay below 90%" in imported(folder / "scale.json", "weak", 0.9).as_json()["verdict"]
     )
     assert read_scales(tmp_path) == [json.loads(json.dumps(first))]
     (folder / "scale.json").write_text("{")

@@ -132,10 +132,10 @@ def reached(*pairs: tuple[int, float, float]) -> list[Reached]:
             reached((1, 1, 1), (8, 0.82, 0.86), (16, 0.6, 0.62)),
             "up to 8 nodes above 80% (84% at 8, 82 to 86%); 61% at 16, 60 to 62%",
         ),
-        (reached((2, 1, 1), (4, 0.5, 0.5)), "no number of nodes above 2 reaches 80%: 50% at 4"),
+        (reached((2, 1, 1), (4, 0.5, 0.5)), "already 4 nodes stay below 80% (50% at 4)"),
         (
             reached((1, 1, 1), (2, 0.7, 0.7), (4, 0.9, 0.9)),
-            "no number of nodes above 1 reaches 80%: 70% at 2",
+            "already 2 nodes stay below 80% (70% at 2)",
         ),
         (
             reached((1, 1, 1), (2, 0.78, 0.88)),
@@ -153,6 +153,7 @@ def test_the_table_marks_what_shares_cores(capsys):
     show({**found, "warnings": ["2 workers share a core"]})
     printed = capsys.readouterr().out
     assert "2*" in printed
+    assert printed.rstrip().endswith("90% at 2); at 2, more threads than cores")
     assert "8 = 2x2x2" in printed
     assert "warning: 2 workers share a core" in printed
     assert "1,800" in printed

@@ -121,7 +121,7 @@ def test_earlier_measurements_of_something_else_are_set_aside(at):
     assert setup(at, repeats=4).begin() is None
     assert len(setup(at, repeats=4).missing()) == 7
     other = setup(at, steps=10)
-    assert other.begin() == first.folder.with_name("strong-workers.old-1")
+    assert other.begin() == first.folder.parent / "old/strong-workers-1"
     assert len(other.missing()) == 6
     assert read_json(first.folder / BASE / "recipe.yaml") == {}
     assert (first.folder / BASE / "recipe.yaml").is_file()

@@ -65,7 +65,7 @@ def test_recorded_rows_are_judged_without_torch():
 
 def test_the_threshold_is_a_percentage(capsys):
     assert kitae("scale", "--from", BERT, "--weak", "--threshold", "90") == 0
-    assert "no number of nodes above 1 reaches 90%" in capsys.readouterr().out
+    assert "already 16 nodes stay below 90%" in capsys.readouterr().out
 
 
 def test_progress_is_not_among_the_json(tmp_path, monkeypatch, capsys):

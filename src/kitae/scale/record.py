@@ -11,8 +11,8 @@ from kitae.stages.files import read_json, write_json
 FILE = "scale.json"
 FOLDER = "scale"
 """In a run's folder: its measurements, by kind."""
-ASIDE = ".old-"
-"""In the names of folders that were set aside."""
+ASIDE = "old"
+"""The folder below it that measurements are set aside into."""
 
 
 def scale_folder(run: Path, *what: str | None) -> Path:
@@ -28,5 +28,5 @@ def write_scale(folder: Path, content: Mapping[str, Any]) -> None:
 def read_scales(run: Path) -> list[dict[str, Any]]:
     """What was measured for a run, strong before weak; broken files are passed over."""
     paths = sorted((run / FOLDER).glob(f"*/{FILE}"))
-    found = (read_json(path) for path in paths if ASIDE not in path.parent.name)
+    found = (read_json(path) for path in paths)
     return [one for one in found if one.get("kitae_scale")]

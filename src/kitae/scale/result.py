@@ -101,7 +101,8 @@ class Scaling:
         found = self.by_width
         base = min(found)
         alone = Spread(1.0, 1.0, 1.0)
-        return Reached(width, alone if width == base else efficiency(found[base], found[width]))
+        reached = alone if width == base else efficiency(found[base], found[width])
+        return Reached(width, reached, any(one.oversubscribed for one in found[width]))
 
     def predicted_efficiency(self, width: int) -> float | None:
         """What the plan says, against the smallest width that was measured."""

@@ -131,10 +131,12 @@ class Setup:
 
 
 def set_aside(folder: Path) -> Path | None:
-    """Rename a folder of measurements; where it is now, None where there is none."""
+    """Move a folder of measurements away; where it is now, None where there is none."""
     if not folder.exists():
         return None
-    names = (folder.with_name(f"{folder.name}{ASIDE}{number}") for number in range(1, 10_000))
+    old = folder.parent / ASIDE
+    old.mkdir(exist_ok=True)
+    names = (old / f"{folder.name}-{number}" for number in range(1, 10_000))
     return folder.rename(next(name for name in names if not name.exists()))
 
 

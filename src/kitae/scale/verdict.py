@@ -19,6 +19,8 @@ class Reached:
 
     width: int
     efficiency: Spread
+    crowded: bool = False
+    """Whether threads outnumbered cores."""
 
 
 def verdict(kind: Kind, unit: str, threshold: float, reached: Sequence[Reached]) -> str:
@@ -26,11 +28,11 @@ def verdict(kind: Kind, unit: str, threshold: float, reached: Sequence[Reached])
     if len(reached) < 2:
         return f"{kind} scaling: nothing to compare: fewer than two numbers of {unit} were measured"
     good = _last_good(threshold, reached)
-    best, base = reached[good], reached[0].width
+    best = reached[good]
     wanted = f"{threshold:.0%}"
     if good == 0:
         first = reached[1]
-        text = f"no number of {unit} above {base} reaches {wanted}: {_said(first)}"
+        text = f"already {counted(first.width, unit)} stay below {wanted} ({_said(first)})"
     else:
         text = f"up to {counted(best.width, unit)} above {wanted} ({_said(best)})"
         text += f"; {_said(reached[good + 1])}" if good + 1 < len(reached) else ""
@@ -38,6 +40,9 @@ def verdict(kind: Kind, unit: str, threshold: float, reached: Sequence[Reached])
     if unsure:
         named = " and ".join(str(one.width) for one in unsure)
         text += f"; repeats at {named} lie on both sides of {wanted}"
+    crowded = [str(one.width) for one in reached if one.crowded]
+    if crowded:
+        text += f"; at {' and '.join(crowded)}, more threads than cores"
     return f"{kind} scaling: {text}"
 
 
@@ -77,8 +82,10 @@ def remarks(
 def _law(law: Fit, rows: Sequence[Mapping[str, Any]], unit: str) -> str:
     base = min(row["width"] for row in rows if row["repeats"])
     error = "" if law.standard_error is None else f" +- {law.standard_error:.1%}"
-    text = f"serial fraction {law.serial_fraction:.1%}{error} ({law.law}, fitted to {law.points} measurements"
-    return f"{text}, of the time on {counted(base, unit)})"
+    fitted = f"{law.law}, fitted to {counted(law.points, 'measurements')}"
+    return (
+        f"serial fraction {law.serial_fraction:.1%}{error} ({fitted}, of the time on {counted(base, unit)})"
+    )
 
 
 def _same(losses: Mapping[str, Any]) -> str:
