@@ -361,7 +361,7 @@ def test_status_of_nothing(file, engine, capsys):
     assert said.count("is not there") == 3
 
 
-@pytest.mark.parametrize("words", [["status", MINE], ["down", MINE, "--yes"], ["leftovers"]])
+@pytest.mark.parametrize("words", [["status", MINE], ["down", MINE, "--yes"], ["leftovers"], ["list"]])
 def test_a_region_that_is_none_is_refused_before_it_is_asked(words, engine, moto, capsys):
     assert run(*words, "--region", "us-wset-2") == 2
     assert "no region is called 'us-wset-2'" in capsys.readouterr().err

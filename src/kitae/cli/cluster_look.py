@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kitae.cli.cluster_words import ClusterArgument, RegionOption, as_made, tell
+from kitae.cli.cluster_words import ClusterArgument, RegionOption, as_made, known_region, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,7 +55,7 @@ def list_(
     from kitae.cluster.aws import Account
     from kitae.cluster.listing import clusters_of, regions_of
 
-    regions = region or regions_of(Account(_some_region()))
+    regions = [known_region(one) for one in region] or regions_of(Account(_some_region()))
     found = clusters_of(Account, regions, tell)
     for one in found if as_json else []:
         print(json.dumps(one.line()))
