@@ -142,6 +142,17 @@ def test_a_width_that_does_not_share_the_batch_is_refused(at):
         setup(at, widths=(1, 4))
 
 
+def test_a_run_is_measured_where_it_lies(at, monkeypatch):
+    recipe = setup(at).wanted.recipe
+    run = at / "elsewhere/tiny"
+    run.mkdir(parents=True)
+    recipe.rename(run / "recipe.yaml")
+    monkeypatch.chdir(run)
+    found = Setup.of(Wanted(Path(), (), "strong", "workers", [1, 2], 3, 20, 2, 0.8))
+    assert found.folder == run / "scale/strong-workers"
+    assert not (run / "runs").exists()
+
+
 def test_a_folder_that_is_no_run(at):
     (at / "empty").mkdir()
     with pytest.raises(RecipeError, match="neither a recipe nor a run"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from job_case import kitae, write_recipe
 from kitae.cli import scale_verbs
 from kitae.scale import measure as measuring
 
+DOCS = Path(__file__).parents[2] / "docs"
 BERT = Path(__file__).parents[1] / "fixtures/scale/bert-large-trn1.csv"
 
 
@@ -61,6 +63,26 @@ def test_recorded_rows_are_judged_without_torch():
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["widths"][1]["width"] == 16
     assert done.stderr.strip() == "False"
+
+
+def blocks(page: str) -> list[str]:
+    text = (DOCS / page).read_text("utf-8")
+    return [block for block in re.findall(r"^```text\n(.*?)^```$", text, re.M | re.S) if "--from" in block]
+
+
+def lines_of(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_the_manual_shows_what_is_printed(tmp_path, capsys):
+    (rows,) = blocks("verbs/scale.md")
+    shown, printed = rows.split("$ kitae scale --from bert-large.csv\n")
+    (tmp_path / "bert-large.csv").write_text(shown.partition("\n")[2])
+    assert kitae("scale", "--from", tmp_path / "bert-large.csv") == 0
+    assert lines_of(capsys.readouterr().out) == lines_of(printed)
+    (weak,) = blocks("how-to/measure-scaling.md")
+    assert kitae("scale", "--from", BERT, "--weak") == 0
+    assert lines_of(capsys.readouterr().out) == lines_of(weak)[1:]
 
 
 def test_the_threshold_is_a_percentage(capsys):

@@ -62,7 +62,8 @@ class Setup:
         loaded = load_recipe(_file(wanted.recipe), list(wanted.changes))
         whole = with_absolute_paths(loaded.recipe, loaded.base)
         phase, recipe = one_phase(whole, wanted.phase)
-        run = Path(recipe.runs).absolute() / recipe.name
+        given = wanted.recipe
+        run = given.absolute() if given.is_dir() else Path(recipe.runs).absolute() / recipe.name
         folder = scale_folder(run, wanted.kind, wanted.unit, phase)
         prepared = TARGETS[wanted.unit](bare(recipe), wanted)
         shares = sharing_of(recipe, prepared, wanted).of(wanted.widths)
@@ -152,9 +153,12 @@ def failure(folder: Path) -> str | None:
 
 
 def _file(path: Path) -> Path:
-    if path.is_dir() and not (path / "recipe.yaml").is_file():
+    from kitae.launch.slurm.chain import recipe_file
+
+    file = recipe_file(path)
+    if path.is_dir() and not file.is_file():
         raise RecipeError(f"{path} is neither a recipe nor a run of kitae: there is no recipe.yaml in it")
-    return path / "recipe.yaml" if path.is_dir() else path
+    return file
 
 
 def _name(width: int, number: int) -> str:
