@@ -58,8 +58,9 @@ def test_a_second_run_skips_every_stage_and_says_the_same_result(case: Path, cap
     assert kitae("run", "recipe.yaml") == 0
     output = capsys.readouterr().out
     assert stages_done(output) == []
-    assert output.splitlines()[-6:] == first.splitlines()[-6:]
-    assert "held-out loss" in output.splitlines()[-6]
+    assert output.splitlines()[-7:] == first.splitlines()[-7:]
+    assert "held-out loss" in output.splitlines()[-7]
+    assert output.splitlines()[-1] == f"report         {case / 'runs/tiny/report.html'}"
     assert (case / "runs/tiny/metrics.jsonl").read_bytes() == before
 
 
