@@ -105,6 +105,27 @@ def schedule(account: Account) -> None:
     )
 
 
+def zone(account: Account, region: str = "us-west-2") -> None:
+    network = account.client("ec2").describe_vpcs()["Vpcs"][0]["VpcId"]
+    client = account.client("route53")
+    made = client.create_hosted_zone(
+        Name="other.pcluster.",
+        CallerReference=region,
+        VPC={"VPCRegion": region, "VPCId": network},
+        HostedZoneConfig={"PrivateZone": True},
+    )
+    record = {
+        "Name": "q-dy-t-1.other.pcluster.",
+        "Type": "A",
+        "TTL": 120,
+        "ResourceRecords": [{"Value": "10.60.0.9"}],
+    }
+    client.change_resource_record_sets(
+        HostedZoneId=made["HostedZone"]["Id"],
+        ChangeBatch={"Changes": [{"Action": "CREATE", "ResourceRecordSet": record}]},
+    )
+
+
 # How one is made, and what it costs an hour; None: not known in the catalogue.
 MADE: dict[str, tuple[Callable[[Account], object], str]] = {
     "instance": (instance, "$21.50 an hour"),
@@ -114,6 +135,7 @@ MADE: dict[str, tuple[Callable[[Account], object], str]] = {
     "NAT gateway": (gateway, "$0.05 an hour"),
     "address": (address, "price unknown"),
     "load balancer": (balancer, "price unknown"),
+    "hosted zone": (zone, "price unknown"),
     "bucket": (bucket, "$0.00 an hour"),
     "log group": (log_group, "$0.00 an hour"),
     "launch template": (launch_template, "$0.00 an hour"),
@@ -139,7 +161,7 @@ def test_one_is_found_priced_and_goes(kind, account, capsys):
     [found] = [one for one in scan(account, "other") if not one.thing.going]
     assert found.kind.name == kind
     assert price in found.line()
-    assert found.command.startswith("aws --region us-west-2 ")
+    assert found.command.startswith(("aws --region us-west-2 ", "aws route53 "))
     assert found.thing.id in found.command
     assert [one.kind.name for one in scan(account, None)] == [kind]
     assert scan(account, "another") == []
@@ -156,6 +178,14 @@ def test_all_at_once_are_taken_down_by_name(account, capsys):
     assert main(["cluster", "down", "other", "--region", "us-west-2", "--yes"]) == 0
     assert "nothing of other is left in us-west-2" in capsys.readouterr().out
     assert scan(account, None) == []
+
+
+def test_a_zone_of_a_cluster_of_the_same_name_in_another_region_is_left_alone(account):
+    """Zones are of no region, but their networks are."""
+    zone(account, "us-east-1")
+    assert scan(account, None) == []
+    assert main(["cluster", "down", "other", "--region", "us-west-2", "--yes"]) == 0
+    assert len(account.client("route53").list_hosted_zones()["HostedZones"]) == 1
 
 
 def test_the_bucket_that_parallelcluster_makes_for_all_its_clusters_is_told_but_is_of_none(account, capsys):

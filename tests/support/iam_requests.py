@@ -43,6 +43,14 @@ _S3 = {
     ("DELETE", "object", ""): "DeleteObject",
 }
 _SCHEDULER = {("GET", "/schedules"): "ListSchedules", ("GET", "/schedules/"): "GetSchedule"}
+# By method, and how deep the path is: /2013-04-01/hostedzone/Z1/rrset.
+_ROUTE53 = {
+    ("GET", 2): "ListHostedZones",
+    ("GET", 3): "GetHostedZone",
+    ("GET", 4): "ListResourceRecordSets",
+    ("POST", 4): "ChangeResourceRecordSets",
+    ("DELETE", 3): "DeleteHostedZone",
+}
 _SERVICES = {"monitoring": "cloudwatch"}
 
 
@@ -61,6 +69,10 @@ def request_of(call: Call, tags: Mapping[str, Mapping[str, str]]) -> Request:
             f"scheduler:{action}",
             (_arn("scheduler", call, f"schedule/default/{name}") if name else "*",),
             context,
+        )
+    if service == "route53":
+        return Request(
+            f"route53:{_ROUTE53[rest.partition(' ')[0], call['path'].count('/')]}", ("*",), context
         )
     action = f"{service}:{rest}"
     words = _words(call["body"])

@@ -14,9 +14,12 @@ from kitae.catalog import price_of
 from kitae.cluster.aws import Account, plainly
 from kitae.cluster.bucket import remove_bucket
 from kitae.cluster.money import HOURS_A_MONTH
+from kitae.cluster.names import ENGINE_TAG
 
 _GOING = ("shutting-down", "deleting", "DELETING", "DELETE_IN_PROGRESS")
 _GONE = ("terminated", "deleted", "DELETE_COMPLETE")
+_ZONE_END = ".pcluster."
+_RECORDS_AT_ONCE = 500
 _OF_THE_ENGINE = re.compile(r"parallelcluster-[0-9a-f]{16}-v1-do-not-delete")
 Prices = Mapping[str, float]
 
@@ -173,6 +176,32 @@ def _stacks(account: Account) -> Iterator[Thing]:
             yield Thing(one["StackName"], account.region, tags, state, going=state in _GOING)
 
 
+def _zones(account: Account) -> Iterator[Thing]:
+    """Private names of a cluster's machines: `<cluster>.pcluster`, of the region in which its network is."""
+    for one in account.pages("route53", "list_hosted_zones", "HostedZones"):
+        if not one["Name"].endswith(_ZONE_END):
+            continue
+        with plainly(f"looking at the hosted zone {one['Name']}"):
+            networks = account.client("route53").get_hosted_zone(Id=one["Id"]).get("VPCs", ())
+        if account.region in [network["VPCRegion"] for network in networks]:
+            tags = {ENGINE_TAG: one["Name"][: -len(_ZONE_END)]}
+            yield Thing(one["Id"].rpartition("/")[2], account.region, tags, one["Name"], "hosted-zone")
+
+
+def _remove_zone(account: Account, zone: str) -> None:
+    """With its records, which stand in the way; those of the zone itself go with it."""
+    client = account.client("route53")
+    records = account.pages("route53", "list_resource_record_sets", "ResourceRecordSets", HostedZoneId=zone)
+    own = [one for one in records if one["Type"] not in ("NS", "SOA")]
+    with plainly(f"removing {zone}"):
+        for start in range(0, len(own), _RECORDS_AT_ONCE):
+            changes = [
+                {"Action": "DELETE", "ResourceRecordSet": one} for one in own[start:][:_RECORDS_AT_ONCE]
+            ]
+            client.change_resource_record_sets(HostedZoneId=zone, ChangeBatch={"Changes": changes})
+        client.delete_hosted_zone(Id=zone)
+
+
 def _schedules(account: Account) -> Iterator[Thing]:
     for one in account.pages("scheduler", "list_schedules", "Schedules"):
         yield Thing(one["Name"], account.region)
@@ -237,6 +266,12 @@ KINDS = (
         _balancers,
         _of("elbv2", "delete_load_balancer", "LoadBalancerArn"),
         f"{_CLI} elbv2 delete-load-balancer --load-balancer-arn {{id}}",
+    ),
+    Kind(
+        "hosted zone",
+        _zones,
+        _remove_zone,
+        "aws route53 delete-hosted-zone --id {id}",
     ),
     Kind("bucket", _buckets, remove_bucket, f"{_CLI} s3 rb --force s3://{{id}}"),
     Kind(

@@ -237,7 +237,10 @@ ROWS = (
                 "route53",
                 "CreateHostedZone DeleteHostedZone GetHostedZone GetChange ChangeResourceRecordSets",
             ),
-            *_of("route53", "ChangeTagsForResource ListResourceRecordSets ListQueryLoggingConfigs"),
+            *_of(
+                "route53",
+                "ChangeTagsForResource ListHostedZones ListResourceRecordSets ListQueryLoggingConfigs",
+            ),
         ),
     ),
     Row(
