@@ -140,6 +140,15 @@ def test_a_folder_that_goes_away_leaves_what_was_seen_last(tmp_path: Path):
     assert (scene.training, scene.nodes) == (before.training, before.nodes)
 
 
+def test_a_folder_that_goes_away_during_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = write_training(tmp_path / "run")
+    looks = source(run)
+    before = looks.look()
+    monkeypatch.setattr(top_source, "read_alarms", lambda run: shutil.rmtree(run) or [])
+    scene = looks.look()
+    assert (scene.gone, scene.status, scene.checkpoints) == (True, before.status, before.checkpoints)
+
+
 BROKEN = [
     b"",
     b"{",

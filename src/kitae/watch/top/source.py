@@ -106,11 +106,11 @@ class RunSource:
 
     def look(self) -> Scene:
         """How the run is now; of a folder that is gone, how it was."""
-        if not is_run(self._run):
+        scene = self._scene([])
+        if is_run(self._run):  # asked afterwards: what was read while it went away is no picture of it
+            self._last = scene
+        else:
             self._last = replace(self._last, now=self._now(), gone=True)
-            return self._last
-        notes: list[str] = []
-        self._last = self._scene(notes)
         return self._last
 
     def _scene(self, notes: list[str]) -> Scene:
