@@ -31,10 +31,10 @@ _AFTER_OTHERS = ("Dependency", "None", "")
 """Reasons of a job that is not next, or about to begin."""
 _NEVER = (
     *("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints", "InvalidAccount"),
-    *("InvalidQOS", "JobHeldAdmin", "ReqNodeNotAvail", "QOSMaxNodePerJobLimit", "AssocMaxNodePerJobLimit"),
+    *("InvalidQOS", "JobHeldAdmin", "QOSMaxNodePerJobLimit", "AssocMaxNodePerJobLimit"),
     "DependencyNeverSatisfied",
 )
-"""Reasons that no waiting mends (squeue(1), job reason codes)."""
+"""Reasons that no waiting mends (squeue(1)). Not ReqNodeNotAvail, which cloud nodes have while they go."""
 
 
 def measure_in_jobs(
