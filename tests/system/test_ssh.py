@@ -163,6 +163,9 @@ def test_submit_lose_the_connection_come_back_fetch(folder: Path, cluster: Slurm
     assert files_with_token(*everything) == []
     done = run_kitae("fetch", "tiny", folder=case)
     assert (done.returncode, done.stdout) == (0, "nothing is new; all is in runs/tiny\n"), done.stderr
+    (written,) = run.glob("report.*")  # by the last job, there; without plotly it is Markdown
+    assert "held-out" in written.read_text()
+    assert f"report         {written}" in again.stdout
 
 
 def test_it_learns_what_it_learns_here(case: Path, folder: Path):

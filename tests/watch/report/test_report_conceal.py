@@ -22,6 +22,7 @@ conceal = Concealer(("s3cr3t-value",))
         ("https://me:pass@host/x", f"https://{HIDDEN}@host/x"),
         ("webhook: https://hooks.slack.com/services/T0/B0/xyz", f"webhook: https://hooks.slack.com/{HIDDEN}"),
         ("https://chat.example.org/webhook/abc?x=1", f"https://chat.example.org/webhook/{HIDDEN}"),
+        ("webhook: https://example.org/a/b", f"webhook: https://example.org/{HIDDEN}"),
         ("https://x.org/a?page=2&api_key=abc", f"https://x.org/a?page=2&api_key={HIDDEN}"),
         ("run --hub-token abc", f"run --hub-token {HIDDEN}"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----.", f"{HIDDEN}."),

@@ -8,6 +8,9 @@ import pytest
 from reported_runs import recipe_values, write_reported
 
 from kitae.watch.report.blocks import Table, Words
+from kitae.watch.report.conceal import HIDDEN
+from kitae.watch.report.contents import report_of
+from kitae.watch.report.html import page
 from kitae.watch.report.recipe_section import default_of, differences, leaves, recipe
 from kitae.watch.report.run_view import RunView
 
@@ -48,6 +51,16 @@ def test_what_differs_from_the_defaults(tmp_path: Path):
     assert not {"seed", "name", "kitae", "optimizer.name", "objective"} & set(rows)
     assert isinstance(chosen, Table)
     assert chosen.rows == (("training.precision", "fp32"),)
+
+
+def test_values_of_secret_keys_are_hidden(tmp_path: Path):
+    alarms = {"webhook": "https://example.org/a/b"}
+    found = view(tmp_path, watch={"alarms": alarms})
+    given, *_ = recipe(found)
+    assert ("watch.alarms.webhook", HIDDEN, "null") in given.rows
+    text = page(report_of([found.path], {}))
+    assert "https://example.org/‹hidden›" in text  # in the whole recipe
+    assert "example.org/a" not in text
 
 
 def test_where_runs_differ(tmp_path: Path):

@@ -128,7 +128,7 @@ def test_a_run_that_failed(tmp_path: Path):
     )
     report = told(run)
     assert report.tone == "bad"
-    assert "failed at step 4 of 8: the loss is not finite in step 5;" in report.verdict
+    assert "failed at step 4 of 8: the loss is not finite in step 5; its training loss went" in report.verdict
     assert report.sections[0].title == "What failed first"
     assert words(report, "failure") == f"attempt 2: {why}"
     rows = table(report, "attempts", "attempts")

@@ -34,6 +34,10 @@ _PATTERNS = (
         re.compile(r"(?i)([?&](?:[\w-]{0,40}(?:token|key|secret|signature|password|sig))=)[^\s&\"']+"),
         rf"\1{HIDDEN}",
     ),
+    (
+        re.compile(r"(?i)\b(webhook[\"']?\s*[:=]\s*[\"']?https?://[^\s/\"']{1,200})/[^\s\"']+"),
+        rf"\1/{HIDDEN}",
+    ),
     # Values that are named so.
     (re.compile(rf"\b({_NAME})(\s*=\s*)(?:\"[^\"]*\"|'[^']*'|[^\s\"']+)"), rf"\1\2{HIDDEN}"),
     (
@@ -47,8 +51,14 @@ _PATTERNS = (
     ),
 )
 _OWN_NAME = re.compile(_NAME)
+_SECRET_KEY = re.compile(r"(?i)(?:^|[._-])(?:webhook|token|password|secret|api_key)$")
 _LEAST = 8
 """Values of variables that are shorter are no secrets, and would be found everywhere."""
+
+
+def holds_secret(key: str) -> bool:
+    """Whether a key of a recipe, by its dotted path, is one whose value is nobody's business."""
+    return _SECRET_KEY.search(key) is not None
 
 
 def own_secrets(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:

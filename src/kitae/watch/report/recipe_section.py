@@ -9,6 +9,7 @@ from kitae.recipe.base import Section
 from kitae.recipe.fields import Wanted, child
 from kitae.recipe.schema import Recipe
 from kitae.watch.report.blocks import Block, Fold, Listing, Table, Words
+from kitae.watch.report.conceal import HIDDEN, holds_secret
 from kitae.watch.report.run_view import RunView
 
 Leaves = dict[str, Any]
@@ -27,7 +28,7 @@ def recipe(view: RunView) -> Iterator[Block]:
     if not view.recipe_text:
         return
     rows = [
-        (path, _shown(value), _default_shown(path))
+        (path, _value(path, value), _default_shown(path))
         for path, value in leaves(view.recipe).items()
         if path not in _OWN and _differs(path, value)
     ]
@@ -58,7 +59,7 @@ def differences(views: Sequence[RunView]) -> Iterator[Block]:
     found = [leaves(view.recipe) for view in views]
     paths = dict.fromkeys(path for one in found for path in one if path not in _OWN)
     rows = [
-        (path, *(_shown(one[path]) if path in one else "–" for one in found))
+        (path, *(_value(path, one[path]) if path in one else "–" for one in found))
         for path in paths
         if len({_shown(one[path]) if path in one else None for one in found}) > 1
     ]
@@ -68,6 +69,10 @@ def differences(views: Sequence[RunView]) -> Iterator[Block]:
         yield Table("where the recipes differ", ("key", *names), tuple(rows), everywhere)
     else:
         yield Words("The recipes are the same.")
+
+
+def _value(path: str, value: object) -> str:
+    return HIDDEN if holds_secret(path) and value is not None else _shown(value)
 
 
 def _differs(path: str, value: object) -> bool:

@@ -29,7 +29,7 @@ def model_name(view: RunView) -> str:
 
 def verdict(view: RunView) -> tuple[str, Tone]:
     """The sentence, and how good it is."""
-    clauses = [_subject(view), *_heldout(view.heldout, view.unit), *_proof(view), *_price(view)]
+    clauses = [_subject(view), *_losses(view), *_proof(view), *_price(view)]
     return "; ".join(clauses) + ".", _tone(view)
 
 
@@ -62,11 +62,19 @@ def _went(view: RunView) -> str:
     return f"was stopped{where}{took}"
 
 
-def _heldout(heldout: dict[str, Any], unit: str) -> Iterator[str]:
-    before, after = heldout.get("loss_before"), heldout.get("loss_after")
-    if before is None or after is None:
-        yield "there is no held-out loss to judge it by"
+def _losses(view: RunView) -> Iterator[str]:
+    """What became of the held-out loss; without one, of the training's."""
+    before, after = view.heldout.get("loss_before"), view.heldout.get("loss_after")
+    if before is not None and after is not None:
+        yield from _heldout(view.heldout, view.unit, before, after)
         return
+    losses = view.readings.train.loss
+    if len(losses) > 1:
+        yield f"its training loss went from {loss(losses[0])} to {loss(losses[-1])}"
+    yield "there is no held-out loss to judge it by"
+
+
+def _heldout(heldout: dict[str, Any], unit: str, before: float, after: float) -> Iterator[str]:
     drop = heldout.get("mean_drop", before - after)
     error = heldout.get("standard_error")
     spread = "" if error is None else f" ± {error:.4f}"
