@@ -17,7 +17,7 @@ from top_scenes import append, update, write_training
 from kitae.watch.samples import CoreSample, Sample
 from kitae.watch.top.app import HELP, RUN_TABS, TopApp
 from kitae.watch.top.look import LIGHT
-from kitae.watch.top.looking import Looking
+from kitae.watch.top.looking import Looked, Looking
 from kitae.watch.top.scene import Scene
 from kitae.watch.top.source import Past, RunSource
 from kitae.watch.top.widgets import Help
@@ -191,6 +191,7 @@ def test_a_paused_screen_stays(recorded: Path):
         await pilot.pause()
         assert "paused" in text(app)
         append(recorded, update(301))
+        app.on_looked(Looked(RunSource(recorded, now=lambda: NOW).look()))  # on its way at that moment
         await pilot.pause(0.3)  # several periods
         assert "step 300/" in text(app)
         await pilot.press("space")

@@ -157,7 +157,9 @@ class TopApp(App[None]):
     # ---- what comes
 
     def on_looked(self, message: Looked) -> None:
-        """Show a new scene."""
+        """Show a new scene. A screen that is paused takes only what another rank's log came with."""
+        if self.view.paused and message.scene.rank == self.scene.rank:
+            return
         self.scene = message.scene
         self.view = replace(self.view, own_share=self.own_share())
         self._show()
