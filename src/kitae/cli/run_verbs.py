@@ -55,10 +55,14 @@ def run(
     scale_down: ScaleDownOption = None,
 ) -> None:
     """Take a recipe through all stages: plan, prepare, import, train, export, prove."""
-    changes = scaled(recipe, [*changes, *flags_of(target, nodes)], scale_down)
+    from kitae.stages.summary import summary
+
+    changes = scaled(recipe, [*changes, *flags_of(target, nodes)], scale_down, keep=not show)
     if submitted(recipe, changes, "prove", start_over, show, detach):
         return
-    _tell_end(_run_stages(recipe, changes, "prove", start_over))
+    job = _run_stages(recipe, changes, "prove", start_over)
+    for line in summary(job.run):
+        job.report(line)
 
 
 def train(
@@ -72,7 +76,7 @@ def train(
     scale_down: ScaleDownOption = None,
 ) -> None:
     """Train, or go on training, after the stages before it."""
-    changes = scaled(recipe, [*changes, *flags_of(target, nodes)], scale_down)
+    changes = scaled(recipe, [*changes, *flags_of(target, nodes)], scale_down, keep=not show)
     if not submitted(recipe, changes, "train", start_over, show, detach):
         _run_stages(recipe, changes, "train", start_over)
 
@@ -118,19 +122,11 @@ def _open(recipe: Path, changes: list[str]) -> Job:
 
 def run_here(recipe: Path, changes: list[str], last: str) -> None:
     """Do the stages up to `last` on this machine; after all of them, say what came out."""
-    job = _run_stages(recipe, changes, last, start_over=False)
-    if last == "prove":
-        _tell_end(job)
-
-
-def _tell_end(job: Job) -> None:
-    """Say what came out of all stages, and write the report."""
     from kitae.stages.summary import summary
-    from kitae.watch.report.write import report_at_end
 
-    for line in summary(job.run):
+    job = _run_stages(recipe, changes, last, start_over=False)
+    for line in summary(job.run) if last == "prove" else ():
         job.report(line)
-    report_at_end(job.run.path, job.report)
 
 
 def _run_stages(recipe: Path, changes: list[str], last: str, start_over: bool) -> Job:

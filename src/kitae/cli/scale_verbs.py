@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kitae.cli.recipe_verbs import SetOption
+from kitae.cli.scale_option import ScaleDownOption, scaled
 
 if TYPE_CHECKING:
     from kitae.scale.recipes import Wanted
@@ -67,6 +68,7 @@ def scale(
         bool, typer.Option("--start-over", help="Set earlier measurements aside, and make them anew.")
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="With --nodes: submit, and do not wait.")] = False,
+    scale_down: ScaleDownOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure strong or weak scaling: efficiency with its spread, and up to where it is worth it."""
@@ -86,7 +88,7 @@ def scale(
     refuse_launcher()
     wanted = _wanted(
         recipe=_given(recipe),
-        changes=changes,
+        changes=scaled(_given(recipe), changes, scale_down, quiet=as_json),
         kind=kind,
         unit=unit,
         widths=widths,

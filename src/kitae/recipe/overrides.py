@@ -15,8 +15,8 @@ class Flag(str):
 
     origin: str
 
-    def __new__(cls, text: str, *, origin: str) -> Flag:
-        """`section.key=value`, and what gave it."""
+    def __new__(cls, text: str, *, origin: str = "--set") -> Flag:
+        """`section.key=value`, and what gave it (which pickle sets later)."""
         flag = super().__new__(cls, text)
         flag.origin = origin
         return flag
