@@ -55,14 +55,10 @@ def run(
     scale_down: ScaleDownOption = None,
 ) -> None:
     """Take a recipe through all stages: plan, prepare, import, train, export, prove."""
-    from kitae.stages.summary import summary
-
     changes = scaled(recipe, [*changes, *flags_of(target, nodes)], scale_down, keep=not show)
     if submitted(recipe, changes, "prove", start_over, show, detach):
         return
-    job = _run_stages(recipe, changes, "prove", start_over)
-    for line in summary(job.run):
-        job.report(line)
+    _tell_end(_run_stages(recipe, changes, "prove", start_over))
 
 
 def train(
@@ -122,11 +118,19 @@ def _open(recipe: Path, changes: list[str]) -> Job:
 
 def run_here(recipe: Path, changes: list[str], last: str) -> None:
     """Do the stages up to `last` on this machine; after all of them, say what came out."""
-    from kitae.stages.summary import summary
-
     job = _run_stages(recipe, changes, last, start_over=False)
-    for line in summary(job.run) if last == "prove" else ():
+    if last == "prove":
+        _tell_end(job)
+
+
+def _tell_end(job: Job) -> None:
+    """Say what came out of all stages, and write the report."""
+    from kitae.stages.summary import summary
+    from kitae.watch.report.write import report_at_end
+
+    for line in summary(job.run):
         job.report(line)
+    report_at_end(job.run.path, job.report)
 
 
 def _run_stages(recipe: Path, changes: list[str], last: str, start_over: bool) -> Job:
