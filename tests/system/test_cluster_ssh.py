@@ -51,7 +51,7 @@ def test_a_node_is_reached_through_the_head_node(words, server, capfd):
 
 
 def test_a_server_that_is_not_there_is_told(words, monkeypatch, capfd):
-    monkeypatch.setenv("KITAE_SSH_OPTIONS", "-F none -p 9")
+    monkeypatch.setenv("KITAE_SSH_OPTIONS", "-F none -p 9 -o ConnectTimeout=1")
     assert main([*words, "--", "true"]) == 255
     assert "ssh did not come through to llama" in capfd.readouterr().err
 

@@ -172,10 +172,6 @@ def test_parallelclusters_own_dry_run_and_validators_are_heard(real_cluster, cap
     said = capsys.readouterr().out
     assert "queues.train.max: 4 -> 8  [live]" in said
     assert "ParallelCluster's dry run: it would be done; 1 of its keys change" in said
-
-
-def test_its_dry_run_says_what_needs_the_fleet_stopped(real_cluster, capsys):
-    path = real_cluster
     path.write_text(GOOD.replace("max: 4", "max: 2"))
     assert main(["cluster", "update", str(path), "--dry-run", *SUPPRESSED]) == 0
     said = capsys.readouterr().out

@@ -108,7 +108,8 @@ class LimitsConfig(Section):
     """The end: a time such as `2026-12-24T18:00Z`, or a length after `up` such as `12 hours`. AWS itself then
     deletes the cluster, also when this machine and the head node are gone."""
     max_cost_usd: Annotated[float, Field(gt=0)]
-    """US dollars that all may cost until then, with every queue full; more is refused."""
+    """US dollars that all may cost until then, with every queue full; more is refused. Where that changes
+    later, AWS ends the cluster when a full fleet would have used them up, if that is sooner."""
     idle_stop: Span | None = "10 minutes"
     """Nodes without a job are given back after this; null: when the fleet stops."""
     boot_failures: Positive = 5
