@@ -109,9 +109,18 @@ def test_mlflow_goes_where_its_variable_says(tmp_path, monkeypatch):
 
 
 def test_wandb_without_a_login_is_kept_in_the_folder_under_one_id(tmp_path):
+    """Each attempt is a process of its own, as attempts are."""
     pytest.importorskip("wandb")
-    folder = tmp_path / "run"
-    told = twice(folder, "wandb")
+    folder, told = tmp_path / "run", []
+    work = (
+        "run = tracked(Path(sys.argv[1]), int(sys.argv[2]), trackers=['wandb'])\n"
+        "attempt(run, 'wandb', tell=print)\n"
+    )
+    for resumed_step, lines in ((0, FIRST), (2, AGAIN)):
+        append(tracked(folder), *lines)
+        told += alone(work, folder, resumed_step)
+        for one in (folder / "wandb").glob("offline-run-2*"):  # its name has the time, to the second
+            one.rename(one.with_name(f"offline-run-{resumed_step}-{one.name}"))
     identity = kept(folder, "wandb")["id"]
     assert all("offline, as there is no login" in line for line in told)
     assert f"wandb sync --id {identity} {folder}/wandb/offline-run-*" in told[0]
