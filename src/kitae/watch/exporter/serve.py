@@ -11,6 +11,7 @@ from types import FrameType
 
 from kitae.errors import KitaeError, RecipeError
 from kitae.storage.files import replace_file
+from kitae.storage.own_file import refuse_other_file
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -21,7 +22,8 @@ except ImportError as error:
 
 from kitae.watch.exporter.collector import RunCollector
 
-PORT = 9808
+_BEGINS = b"# HELP kitae_"
+"""A file of metrics."""
 _REASONS = {
     errno.EADDRINUSE: "is taken; give another one with --port",
     errno.EACCES: "may not be used by you; give one above 1023 with --port",
@@ -35,7 +37,8 @@ def text_of(collector: RunCollector) -> bytes:
 
 
 def write_text(collector: RunCollector, path: Path) -> None:
-    """Replace a file as a whole, such as one that node_exporter reads. Raises `StorageError`."""
+    """Replace a file as a whole, such as node_exporter reads. Raises `RecipeError` or `StorageError`."""
+    refuse_other_file(path, lambda head, tail: head.startswith(_BEGINS), "metrics file")
     replace_file(path, text_of(collector))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from kitae.errors import KitaeError, RecipeError
 from kitae.storage.files import replace_file
+from kitae.storage.own_file import refuse_other_file
 from kitae.watch.report import html, markdown
 from kitae.watch.report.contents import report_of
 from kitae.watch.state import Jobs
@@ -16,8 +16,6 @@ HTML, MARKDOWN = "report.html", "report.md"
 """In a run's folder; of several runs, in the working folder."""
 MOST_RUNS = 24
 """That one report compares."""
-_HEAD, _TAIL = 4096, 64
-"""Bytes of a file in which a report says that it is one."""
 
 
 def write_report(runs: Sequence[Path], to: Path | None = None, *, as_markdown: bool = False) -> Path:
@@ -25,23 +23,13 @@ def write_report(runs: Sequence[Path], to: Path | None = None, *, as_markdown: b
     if len(runs) > MOST_RUNS:
         raise RecipeError(f"{len(runs)} runs are too many for one report; name at most {MOST_RUNS}")
     target = to or (runs[0] if len(runs) == 1 else Path.cwd()) / (MARKDOWN if as_markdown else HTML)
-    refuse_other_file(target)
+    refuse_other_file(target, _is_report, "report")
     _write(runs, target, as_markdown, None)
     return target
 
 
-def refuse_other_file(path: Path) -> None:
-    """Raise `RecipeError` where a file is in the way that is no report of kitae's."""
-    if path.is_dir():
-        raise RecipeError(f"--to: {path} is a folder; name a file")
-    if not path.exists():
-        return
-    with suppress(OSError), path.open("rb") as file:
-        head = file.read(_HEAD)
-        file.seek(max(0, path.stat().st_size - _TAIL))
-        if html.MARK.encode() in head or markdown.MARK.encode() in file.read():
-            return
-    raise RecipeError(f"{path} is there already, and is no report of kitae's; name another file with --to")
+def _is_report(head: bytes, tail: bytes) -> bool:
+    return html.MARK.encode() in head or markdown.MARK.encode() in tail
 
 
 def report_at_end(run: Path, tell: Callable[[str], None]) -> None:
