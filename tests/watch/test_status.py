@@ -188,3 +188,17 @@ def test_everything_for_programs(tmp_path: Path):
         "pid": 4242,
         "host": "here",
     }
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [('{"attempts": [{"outc', "run.json is damaged"), (None, "no attempt")]
+)
+def test_a_damaged_file_is_not_taken_for_a_run_that_never_began(
+    tmp_path: Path, content: str | None, why: str
+):
+    run = write_run(tmp_path / "a", [attempt("finished")], steps=4)
+    (run / "run.json").unlink() if content is None else (run / "run.json").write_text(content)
+    found = status(run)
+    assert found.state == "stopped"
+    assert found.why.startswith(why)
+    assert found.progress.step == 4

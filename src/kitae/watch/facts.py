@@ -81,6 +81,8 @@ class RunFacts:
     """When anything in it changed last, in seconds since 1970."""
     stages: tuple[str, ...] = ()
     """That are done."""
+    damaged: bool = False
+    """Whether `run.json` is there, and cannot be understood."""
 
     @classmethod
     def read(cls, path: Path) -> RunFacts:
@@ -93,6 +95,7 @@ class RunFacts:
             progress=progress_of(path),
             last_sign=last_sign(path),
             stages=tuple(state.get("stages", ())),
+            damaged=not state and (path / "run.json").is_file(),
         )
 
     @property

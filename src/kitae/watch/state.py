@@ -64,6 +64,7 @@ def of_attempts(
     return _OUTCOMES.get(newest["outcome"], "failed"), newest.get("why") or _UNSAID[newest["outcome"]]
 
 
+DAMAGED = "run.json is damaged, so that nothing tells what became of it"
 _OUTCOMES: dict[str, State] = {
     "stopped": "stopped",
     "killed": "died",
@@ -80,7 +81,7 @@ _UNSAID = {
 
 def _never_begun(facts: RunFacts, jobs: Jobs | None, lost: tuple[State, str] | None) -> tuple[State, str]:
     if not facts.jobs:
-        return "stopped", "no attempt has begun"
+        return "stopped", DAMAGED if facts.damaged else "no attempt has begun"
     if jobs is None:
         return "waiting", f"submitted as job {facts.jobs[0].number}; what became of it only Slurm can tell"
     return lost or ("failed", f"job {facts.jobs[0].number} is gone, and began nothing")

@@ -96,14 +96,26 @@ def test_it_prints_once_and_writes_a_file_as_a_whole(tmp_path, capsys):
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
     target = tmp_path / "kitae.prom"
-    target.write_text("old")
+    target.write_text("# HELP kitae_old")
 
     def broken():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         write_text(collector(find=broken), target)
-    assert target.read_text() == "old"
+    assert target.read_text() == "# HELP kitae_old"
+
+
+def test_what_holds_no_metrics_is_not_overwritten(tmp_path, monkeypatch, capsys):
+    """Nor read without end: a name may be that of a device."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.yaml").write_text("kitae: 1\n")
+    full_run(tmp_path / "runs" / "demo")
+    wrong = {"recipe.yaml": "is no metrics file of kitae's", ".": "is a folder", "/dev/zero": "is no"}
+    for name, said in wrong.items():
+        assert main(["metrics", "--to", name]) == 2
+        assert said in capsys.readouterr().err
+    assert (tmp_path / "recipe.yaml").read_text() == "kitae: 1\n"
 
 
 @pytest.mark.parametrize(
@@ -139,6 +151,7 @@ def test_the_dashboard_needs_nothing_else(capsys):
 
 BROKEN = {
     "attempts of another kind": ("run.json", '{"attempts": [1, 2]}'),
+    "half of a file": ("run.json", '{"attempts": [{"outc'),
     "an attempt without times": ("run.json", '{"attempts": [{"outcome": "running"}]}'),
     "ranks without times": ("metrics.jsonl", '{"kind": "ranks", "step": 3}\n'),
     "updates without times": ("metrics.jsonl", '{"kind": "train", "step": 1}\n'),

@@ -87,7 +87,7 @@ class RunCollector(Collector):
 
     def _numbers(self, path: Path, status: Status | None, name: str) -> Numbers:
         try:
-            if status is None:
+            if status is None or status.facts.damaged:
                 raise ValueError("its files cannot be understood")
             numbers = numbers_of(status, name, self._now())
             numbers.update(node_numbers(path, name, self._now()))

@@ -52,8 +52,9 @@ def _held(entry: Mapping[str, Any]) -> Table:
         for name, (words, show) in QUANTITIES.items()
         if predicted.get(name) is not None or actual.get(name) is not None
     ]
+    attempt, steps = entry.get("attempt", "?"), entry.get("steps", "?")
     return Table(
-        f"attempt {entry.get('attempt', '?')}{phase}: plan against {entry.get('steps', '?')} updates",
+        f"attempt {attempt}{phase}: plan against the medians of {steps} updates",
         ("", "planned", "interval", "measured", "error of the plan", "inside"),
         tuple(rows),
     )

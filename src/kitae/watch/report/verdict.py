@@ -54,11 +54,12 @@ def _went(view: RunView) -> str:
     if view.results:
         tokens = view.results.get("real_tokens")
         read = f" on {amount(tokens)} tokens" if tokens else ""
-        return f"was trained for {counted(int(view.results['steps']), 'step')}{read}{took}"
+        steps = counted(int(view.results["steps"]), "step")
+        return f"was trained for {steps}{read}{took and f'{took} with all stages'}"
     if state == "running":
         return f"is in training{where}" if where else f"is being prepared{took}"
     if progress.step is None:
-        return "has not been trained yet"
+        return f"cannot be judged: {why}" if view.status.facts.damaged else "has not been trained yet"
     return f"was stopped{where}{took}"
 
 
@@ -150,7 +151,7 @@ def tiles(view: RunView) -> list[Tile]:
     if speed:
         found.append(Tile("tokens/s", number(speed)))
     if view.machine_seconds is not None:
-        found.append(Tile("time", seconds(view.machine_seconds)))
+        found.append(Tile("time, all stages", seconds(view.machine_seconds)))
     cost = view.status.cost_usd
     found.append(Tile("cost", "unknown" if cost is None else usd(cost)))
     if results:
