@@ -58,7 +58,7 @@ def run(
     changes = scaled(recipe, [*changes, *flags_of(target, nodes)], scale_down, keep=not show)
     if submitted(recipe, changes, "prove", start_over, show, detach):
         return
-    _tell_end(_run_stages(recipe, changes, "prove", start_over))
+    _run_all(_opened(recipe, changes, start_over))
 
 
 def train(
@@ -118,14 +118,20 @@ def _open(recipe: Path, changes: list[str]) -> Job:
 
 def run_here(recipe: Path, changes: list[str], last: str) -> None:
     """Do the stages up to `last` on this machine; after all of them, say what came out."""
-    job = _run_stages(recipe, changes, last, start_over=False)
     if last == "prove":
-        _tell_end(job)
+        _run_all(_opened(recipe, changes, start_over=False))
+    else:
+        _run_stages(recipe, changes, last, start_over=False)
 
 
-def _tell_end(job: Job) -> None:
-    """Say what came out of all stages, and write the report."""
+def _run_all(job: Job) -> None:
+    """Do all stages, say what came out, and write the report, which a run that fails gets as well."""
+    from kitae.stages.pipeline import run_stages
     from kitae.stages.summary import summary
+    from kitae.watch.report.failed import report_on_failure
+
+    with report_on_failure(job.run, job.report):
+        run_stages(job)
     from kitae.watch.report.write import report_at_end
 
     for line in summary(job.run):
@@ -133,15 +139,17 @@ def _tell_end(job: Job) -> None:
     report_at_end(job.run.path, job.report)
 
 
-def _run_stages(recipe: Path, changes: list[str], last: str, start_over: bool) -> Job:
+def _run_stages(recipe: Path, changes: list[str], last: str, start_over: bool) -> None:
     from kitae.stages.pipeline import run_stages
 
+    run_stages(_opened(recipe, changes, start_over), last)
+
+
+def _opened(recipe: Path, changes: list[str], start_over: bool) -> Job:
+    """The job, in a folder of its own where it starts over."""
     refuse_launcher()
     job = _open(recipe, changes)
-    if start_over:
-        job = _set_aside(job, recipe, changes)
-    run_stages(job, last)
-    return job
+    return _set_aside(job, recipe, changes) if start_over else job
 
 
 def refuse_launcher() -> None:

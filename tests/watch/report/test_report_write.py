@@ -9,8 +9,10 @@ import pytest
 from reported_runs import write_reported
 
 from kitae.cli.main import main
-from kitae.errors import StorageError
+from kitae.errors import KitaeError, RecipeError, StoppedError, StorageError, TrainingError
+from kitae.stages.run_folder import RunFolder
 from kitae.watch.report import write
+from kitae.watch.report.failed import report_on_failure
 from kitae.watch.report.html import MARK
 from kitae.watch.report.write import MOST_RUNS, report_at_end
 
@@ -58,6 +60,8 @@ def test_what_is_no_report_is_not_overwritten(here: Path, capsys: pytest.Capture
     assert (here / "notes.html").read_text() == "<p>mine</p>"
     assert main(["report", "a", "--to", "runs"]) == 2
     assert "runs is a folder; name a file" in capsys.readouterr().err
+    assert main(["report", "a", "--to", "/dev/zero"]) == 2  # without reading it to its end
+    assert "/dev/zero is there already" in capsys.readouterr().err
 
 
 def test_wrong_runs_are_told(here: Path, capsys: pytest.CaptureFixture[str]):
@@ -109,6 +113,31 @@ def test_a_report_that_fails_is_a_warning(here: Path, monkeypatch: pytest.Monkey
     assert said[0].startswith(
         f"warning: the report is not written ({type(error).__name__}: {error}); kitae report"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "reported"),
+    [
+        (TrainingError("step 7: the loss is nan"), True),
+        (RuntimeError("a bug"), True),
+        (StoppedError("stopped by SIGTERM"), False),
+        (RecipeError("another training"), False),
+    ],
+)
+def test_a_run_that_fails_gets_its_report(tmp_path: Path, error: Exception, reported: bool):
+    run, said = RunFolder(tmp_path / "run"), list[str]()
+    with pytest.raises(type(error)), report_on_failure(run, said.append), run.attempt():
+        raise error
+    assert said == [f"report         {run.path / 'report.html'}"] * reported
+    assert (run.path / "report.html").exists() == reported
+    assert not reported or str(error) in (run.path / "report.html").read_text()
+
+
+def test_a_run_that_another_process_has_keeps_its_report(tmp_path: Path):
+    run, said = RunFolder(tmp_path / "run"), list[str]()
+    with run.held(), pytest.raises(KitaeError), report_on_failure(run, said.append), run.attempt():
+        raise AssertionError
+    assert said == []
 
 
 def test_room_that_is_missing_is_told(here: Path, mount_small, capsys: pytest.CaptureFixture[str]):

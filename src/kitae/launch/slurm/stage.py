@@ -26,6 +26,7 @@ def main() -> int:
     from kitae.stages.pipeline import run_stages
     from kitae.stages.report import Log
     from kitae.stages.summary import summary
+    from kitae.watch.report.failed import report_on_failure
 
     # A training has written down what it was resolved to, which later stages must not choose anew.
     resolved = run / "recipe.yaml"
@@ -34,7 +35,8 @@ def main() -> int:
         file = run if last in ("export", "prove") and resolved.is_file() else recipe_file(run)
         job = _on_all_nodes(file, log) if last == "precompile" else open_job(file, report=log)
         log.attach(job.run.log)
-        run_stages(job, last)
+        with report_on_failure(job.run, log):
+            run_stages(job, last)
     except KitaeError as error:
         print(error if isinstance(error, StoppedError) else f"error: {error}", file=sys.stderr)
         return error.exit_code
