@@ -9,13 +9,16 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from html import unescape
 from pathlib import Path
 
 from neuron_stream import recorded_stream
-from recorded_runs import BEGUN_S, attempt, write_run
-from top_scenes import append, evaluation, of_ranks, sample, start, update, write_samples, write_training
+from recorded_runs import BEGUN_S, attempt, write_log, write_run
+from top_scenes import GIB, append, evaluation, of_ranks, sample, start, update, write_samples, write_training
 
+from kitae.watch.samples import HostSample
 from kitae.watch.top.app import TopApp
 from kitae.watch.top.scene import Scene
 from kitae.watch.top.source import RunSource
@@ -55,10 +58,11 @@ def scenes(folder: Path) -> Iterator[tuple[str, Scene, tuple[int, int], bool, st
         ::-1
     ]  # no core of the stream is idle
     (trn1 / "alarms.json").write_text(json.dumps({"alarms": [slow]}))
+    _log(trn1, 300, 3000, "524,288")
     yield "top-trn1", _look(trn1), (120, 36), False, ""
     yield "top-trn1-cores", _look(trn1), (100, 40), False, "2n"
     yield "top-512", _look(_many(folder / "bert-large")), (80, 24), False, "2"
-    ended = write_training(folder / "ended", steps=300, of=300, outcome="finished")
+    ended = write_training(folder / "ended/llama-cpt", steps=300, of=300, outcome="finished")
     yield "top-finished", _look(ended), (110, 34), True, "3"
     yield "top-cpu", _look(_laptop(folder / "tiny")), (100, 28), False, ""
 
@@ -79,9 +83,29 @@ def _many(run: Path) -> Path:
 def _laptop(run: Path) -> Path:
     write_run(run, [attempt(host="laptop")], signed=NOW - 5)
     append(run, {**start(0, 400, 1), "backend": "cpu", "precision": "fp32"})
-    append(run, *(update(step, devices=1) for step in range(1, 150)), evaluation(149))
-    write_samples(run, sample("laptop", 2, 0))
+    append(run, *(_small(step) for step in range(1, 150)), evaluation(149))
+    host = HostSample(0.89, 9 * GIB, 16 * GIB, 0, 120 * GIB, 256 * GIB)
+    write_samples(run, replace(sample("laptop", 2, 0), host=host))
+    _log(run, 149, 400, "1,024")
     return run
+
+
+def _small(step: int) -> dict[str, object]:
+    """An update of a model that a laptop trains: 2,048 tokens in two seconds."""
+    speeds = {"tokens_per_s": 1024.0, "real_tokens_per_s": 921.5, "tokens_per_s_per_device": 1024.0}
+    return {**update(step, devices=1), "padded_tokens": 2048, "real_tokens": 1843, **speeds}
+
+
+def _log(run: Path, step: int, steps: int, speed: str) -> None:
+    """What rank 0 says of its newest updates, as their metrics have it."""
+    shown = [
+        f"step {one['step']}/{steps}  loss {one['loss']:.4f}  lr {one['learning_rate']:.2e}  {speed} tokens/s"
+        for one in map(update, range(step - 4, step + 1))
+    ]
+    told = [*shown, f"held-out loss {evaluation(step)['loss']:.4f} after step {step} (24,400 tokens)"]
+    begun = datetime.fromtimestamp(NOW - 2 * len(told), timezone.utc)
+    times = [(begun + timedelta(seconds=2 * at)).isoformat() for at in range(len(told))]
+    write_log(run, 0, *(f"{at} {line}" for at, line in zip(times, told, strict=True)))
 
 
 async def drawn(scene: Scene, size: tuple[int, int], light: bool, keys: str) -> str:

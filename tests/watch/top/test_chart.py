@@ -42,10 +42,10 @@ def test_points_stand_over_the_curve():
 
 def test_values_are_labelled_at_the_top_the_middle_and_the_bottom():
     rows = lines(Series([1, 100], [10, 1000]), height=7, unit="steps")
-    assert rows[0].startswith("1000 ")
-    assert rows[3].startswith(" 505 ")
-    assert rows[5].startswith("  10 ")
-    assert rows[6] == "     1     100 steps"
+    assert rows[0].startswith("1,000 ")
+    assert rows[3].startswith("  505 ")
+    assert rows[5].startswith("   10 ")
+    assert rows[6] == "      1    100 steps"
 
 
 def test_a_logarithmic_scale_has_the_geometric_mean_in_its_middle():
@@ -92,12 +92,12 @@ def test_a_picture_fits_its_place(ys: list[float], width: int, height: int, log:
         (3e-4, "3.0e-04"),
         (0.0312, "0.0312"),
         (2.30259, "2.303"),
-        (8192.0, "8192"),
+        (8192.0, "8,192"),
         (12345.0, "12.3k"),
         (524288.0, "524k"),
         (1.5e6, "1.5M"),
         (6.2e13, "62T"),
-        (-4000.0, "-4000"),
+        (-4000.0, "-4,000"),
         (None, "-"),
     ],
 )

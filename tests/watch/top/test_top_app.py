@@ -108,7 +108,7 @@ def test_what_the_overview_shows(recorded: Path):
     async def looks(app: TopApp, pilot: Pilot[None]) -> None:
         shown = text(app)
         for words in ("running", "step 300/3,000", "1h30m left", "$114.73 at the end", "524k tokens/s",
-                      "8192 a core", "utilisation 31.4 %", "64 cores on 2 nodes", "slow: rank 7 1.59 x",
+                      "8,192 a core", "utilisation 31.4 %", "64 cores on 2 nodes", "slow: rank 7 1.59 x",
                       "idle-while-paid", "学習しています", "held-out 2.261"):  # fmt: skip
             assert words in shown, words
 

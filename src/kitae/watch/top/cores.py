@@ -9,7 +9,7 @@ from rich.text import Text
 from kitae.watch.samples import CoreSample, Sample
 from kitae.watch.table import duration
 from kitae.watch.top.core_map import core_map, levels, memory_of, old_s
-from kitae.watch.top.header import bar
+from kitae.watch.top.header import bar, packed
 from kitae.watch.top.look import View
 from kitae.watch.top.numbers import NONE, compact, gib, of_gib, percent, share
 from kitae.watch.top.scene import Node, Scene
@@ -90,7 +90,7 @@ def _cell(core: CoreSample, view: View, width: int) -> Text:
 
 
 def _title(node: Node, scene: Scene, view: View, width: int) -> Iterator[Text]:
-    """The node, and its host."""
+    """The node and its host: the pieces for which there is room."""
     host, colours = node.sample.host, view.palette
     pieces = [Text(node.name, colours.strong), Text(node.sample.source, colours.dim)]
     pieces += _age(node.sample, scene, view)
@@ -106,9 +106,7 @@ def _title(node: Node, scene: Scene, view: View, width: int) -> Iterator[Text]:
     ]  # fmt: skip
     if node.past:
         pieces.append(Text.assemble("past ", (levels(node.past[-20:], view), colours.curve)))
-    line = Text(view.glyphs.separator, end="").join(pieces)
-    line.truncate(width)
-    yield line
+    yield next(packed(pieces, view, width))
 
 
 def _full(sample: Sample) -> float | None:

@@ -32,7 +32,7 @@ def header(scene: Scene, view: View, width: int) -> Text:
     who, far = [*_who(scene, view)], [*_how_far(scene, view, _BAR if usual else _SHORT_BAR)]
     rest = [*_how_fast(scene, view), *_how_much(scene, view)]
     groups = [[*who, _now(scene, view)], far, rest] if usual else [[*who, *far, *rest, _now(scene, view)]]
-    lines = [line for group in groups for line in _packed(group, view, width)]
+    lines = [line for group in groups for line in packed(group, view, width)]
     notes = [*scene.notes, *([_reading(scene)] if scene.read_share < 1 else [])]
     lines += [Text(note, view.palette.fair) for note in notes]
     for line in lines:
@@ -44,7 +44,7 @@ def _reading(scene: Scene) -> str:
     return f"metrics.jsonl is long: {percent(scene.read_share)} of it has been read, and curves end there"
 
 
-def _packed(pieces: Sequence[Text], view: View, width: int) -> Iterator[Text]:
+def packed(pieces: Sequence[Text], view: View, width: int) -> Iterator[Text]:
     """Pieces in lines that are not too long; a piece is not broken."""
     separator = Text(view.glyphs.separator, view.palette.dim)
     line = Text()

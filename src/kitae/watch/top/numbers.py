@@ -10,7 +10,7 @@ _GIB = float(1 << 30)
 
 
 def compact(value: float | None) -> str:
-    """Three or four digits: 12.3k, 0.0312, 3.0e-04."""
+    """Three or four digits: 12.3k, 1,780, 0.0312, 3.0e-04."""
     if value is None:
         return NONE
     size = abs(value)
@@ -19,7 +19,7 @@ def compact(value: float | None) -> str:
             return f"{value / unit:.3g}{sign}"
     if 0 < size < 1e-3:
         return f"{value:.1e}"
-    return f"{value:.0f}" if size >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if size >= 1000 else f"{value:.4g}"
 
 
 def seconds(value: float | None) -> str:

@@ -45,7 +45,7 @@ def _summary(found: Ranks, view: View) -> Text:
     """What is wrong comes first, as the place may be narrow."""
     slow = ", ".join(f"rank {rank} {ratio:.2f} x" for rank, ratio in found.slow.items())
     middle, longest = seconds(found.median_s), seconds(max(found.seconds))
-    text = f"{len(found.seconds)} ranks, median {middle}, longest {longest}"
+    text = f"{len(found.seconds)} ranks, median {middle}, most {longest}"
     return Text.assemble(
         (f"slow: {slow}; " if slow else "", view.palette.bad),
         text,
