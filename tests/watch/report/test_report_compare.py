@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from reported_runs import HELDOUT, carried, results, write_reported
 
-from kitae.watch.report.blocks import Chart, Report, Table
+from kitae.watch.report.blocks import Chart, Report, Table, Words
 from kitae.watch.report.conceal import Concealer
 from kitae.watch.report.contents import names_of, report_of
 from kitae.watch.report.html import page
@@ -88,3 +88,13 @@ def test_curves_together_and_everything_else_folded(tmp_path: Path):
     assert [one.run for one in charts[0].traces] == [0, 0, 1, 1]
     found = carried(page(report, Concealer(())))
     assert [one["run"] for one in found["runs"]] == ["a", "b"]
+
+
+def test_a_recipe_that_cannot_be_read_is_no_difference(tmp_path: Path):
+    paths = [run(tmp_path / name, 2.5) for name in "abc"]
+    (paths[1] / "recipe.yaml").write_bytes(b"\xff: [")
+    blocks = report_of(paths, {}).sections[1].blocks
+    assert [str(block.text) for block in blocks if isinstance(block, Words)] == [
+        "Without a recipe that can be read: b.",
+        "The recipes are the same.",
+    ]

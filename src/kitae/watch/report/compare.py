@@ -30,7 +30,7 @@ _COLUMNS: tuple[tuple[str, Callable[[RunView], str]], ...] = (
         "tokens/s",
         lambda view: number(view.results.get("real_tokens_per_s") or view.status.progress.tokens_per_s),
     ),
-    ("time, all stages", lambda view: seconds(view.machine_seconds)),
+    ("time", lambda view: seconds(view.machine_seconds)),
     ("cost", lambda view: usd(view.status.cost_usd)),
     ("attempts", lambda view: number(len(view.attempts))),
     ("proof", lambda view: "passed" if is_proven(view) else "none"),

@@ -79,7 +79,7 @@
     if (chart.doubling) Object.assign(x, { type: "log", dtick: Math.log10(2), tickformat: "d" });
     if (chart.share) Object.assign(y, { tickformat: ".0%", rangemode: "tozero" });
     if (chart.units) Object.assign(y, { tickformat: "~s", rangemode: "tozero" });
-    if (chart.decades) Object.assign(y, { type: "log" });
+    if (chart.decades) Object.assign(y, { type: "log", tickformat: "~g" });
     if (chart.kind === "heat") y.type = "category";
     return { xaxis: x, yaxis: y };
   }

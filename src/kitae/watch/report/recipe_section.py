@@ -55,7 +55,16 @@ def leaves(value: object, path: str = "") -> Leaves:
 
 
 def differences(views: Sequence[RunView]) -> Iterator[Block]:
-    """Where the recipes of several runs are not the same."""
+    """Where the recipes of several runs are not the same, as far as they can be read."""
+    known = [view for view in views if view.recipe]
+    if len(known) < len(views):
+        lacking = ", ".join(view.name for view in views if not view.recipe)
+        yield Words(f"Without a recipe that can be read: {lacking}.", "warn")
+    if len(known) > 1:
+        yield _differing(known)
+
+
+def _differing(views: Sequence[RunView]) -> Block:
     found = [leaves(view.recipe) for view in views]
     paths = dict.fromkeys(path for one in found for path in one if path not in _OWN)
     rows = [
@@ -63,12 +72,11 @@ def differences(views: Sequence[RunView]) -> Iterator[Block]:
         for path in paths
         if len({_shown(one[path]) if path in one else None for one in found}) > 1
     ]
-    if rows:
-        names = (view.name for view in views)
-        everywhere = frozenset(range(len(views) + 1))
-        yield Table("where the recipes differ", ("key", *names), tuple(rows), everywhere)
-    else:
-        yield Words("The recipes are the same.")
+    if not rows:
+        return Words("The recipes are the same.")
+    names = (view.name for view in views)
+    everywhere = frozenset(range(len(views) + 1))
+    return Table("where the recipes differ", ("key", *names), tuple(rows), everywhere)
 
 
 def _value(path: str, value: object) -> str:
