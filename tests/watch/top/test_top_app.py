@@ -321,3 +321,9 @@ def test_what_nobody_foresaw_ends_it_and_is_told(recorded: Path):
 
     play(app, waits)
     assert isinstance(app.failure, ZeroDivisionError)
+
+
+def test_what_it_takes_to_start_is_not_told_as_what_the_screen_takes(recorded: Path):
+    app = app_of(recorded)
+    assert app.own_share() is None
+    assert app.own_share() is not None

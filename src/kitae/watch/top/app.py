@@ -81,6 +81,7 @@ class TopApp(App[None]):
         self.failure: Exception | None = None
         self._looking = Looking(source, period_s, self.post_message)
         self._process = psutil.Process()
+        self._begun = False
         self._shown_of_log = (0, 0)
         self._header = HeaderLines(self, "", _header, id="header", tall=True)
         self._content = TabbedContent(id="tabs")
@@ -164,9 +165,10 @@ class TopApp(App[None]):
         self.view = replace(self.view, own_share=self.own_share())
         self._show()
 
-    def own_share(self) -> float:
-        """Of a core, that this process took since the last call."""
-        return self._process.cpu_percent() / 100
+    def own_share(self) -> float | None:
+        """Of a core, that this process took since the last call; None of its start."""
+        share, begun, self._begun = self._process.cpu_percent() / 100, self._begun, True
+        return share if begun else None
 
     def on_failed(self, message: Failed) -> None:
         """End, and let the caller tell of it."""
