@@ -67,12 +67,9 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
     """Take the run through the stages up to `last`; the names of those that had to be done."""
     done: list[str] = []
     job.run.facts["last"] = last
-    with job.run.attempt():
+    with job.run.attempt(lambda: _refuse(job)):
         for warning in job.warnings:
             job.report(f"warning: {warning}")
-        # Before any stage, so that none leaves the result of another recipe in the run.
-        training.refuse_other_training(job)
-        precompiling.refuse_collecting(job)
         _check_topology(job, last)
         for stage in STAGES:
             asked = stage.name == last
@@ -81,6 +78,12 @@ def run_stages(job: Job, last: str = "prove") -> list[str]:
             if asked:
                 break
     return done
+
+
+def _refuse(job: Job) -> None:
+    """Before any stage, so that none leaves the result of another recipe in the run."""
+    training.refuse_other_training(job)
+    precompiling.refuse_collecting(job)
 
 
 def _check_topology(job: Job, last: str) -> None:

@@ -109,10 +109,9 @@ def plan_here(
     from kitae.stages.training import refuse_other_training
 
     job = open_plan(path, overrides, report=report)
-    with job.run.attempt():
+    with job.run.attempt(lambda: refuse_other_training(job)):
         for warning in job.warnings:
             job.report(f"warning: {warning}")
-        refuse_other_training(job)
         shape = shape_of(job, guess=True)
         found, estimate = _plan(job, shape, shape.notes)
         # A stage is done when it has read what its key is of; with a guess, the run plans again.

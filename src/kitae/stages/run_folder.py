@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -67,10 +67,14 @@ class RunFolder:
         write_json(self._state_path, self.state)
 
     @contextmanager
-    def attempt(self) -> Iterator[None]:
-        """Hold the run for one attempt and record how it ended, also where SIGTERM ends it."""
+    def attempt(self, refuse: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the run for one attempt and record how it ended, also where SIGTERM ends it.
+
+        What `refuse` raises is no attempt: the run stays what it was.
+        """
         with terminable(), self.held():
             self.state.update(read_json(self._state_path))
+            refuse()
             record: dict[str, Any] = {
                 "started": now(),
                 "pid": os.getpid(),
