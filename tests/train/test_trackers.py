@@ -221,7 +221,8 @@ def test_trackio_has_one_run_with_each_step_once(tmp_path):
         "print([(one['step'], one.get('train/loss'), one.get('evaluation/loss')) for one in logs])\n"
         "print(SQLiteStorage.get_runs('kitae') == [name])\n"
     )
-    *_, logs, single = alone(work, tmp_path / "run", TRACKIO_DIR=str(tmp_path / "trackio"))
+    *said, logs, single = alone(work, tmp_path / "run", TRACKIO_DIR=str(tmp_path / "trackio"))
+    assert not [line for line in said if "Trackio project" in line or "dashboard" in line or "\x1b" in line]
     steps = [(0, None, 2.0), (1, 2.9, None), (2, 2.8, None), (3, 2.7, None)]
     found = sorted(eval(logs), key=lambda one: (one[0], one[1] is not None))
     assert found == [*steps, (4, None, 1.6), (4, 2.6, None)]

@@ -18,6 +18,18 @@ def place_of(run: TrackedRun) -> str:
     return f"project {run.config.project} {'on ' + there if there else 'on this machine'}"
 
 
+def _quiet() -> Any:
+    """The library, without its lines on where to look, which kitae tells itself; its warnings stay."""
+    library = import_module("trackio")
+    vars(library)["print"] = _say_nothing
+    vars(library.utils)["print_dashboard_instructions"] = _say_nothing
+    return library
+
+
+def _say_nothing(*words: object, **settings: object) -> None:
+    """In the place of `print`: sys.stdout is the whole process's, and may not be turned away for it."""
+
+
 class TrackioRun:
     """It finds runs again by their names, so the name is made unlike all others."""
 
@@ -25,7 +37,7 @@ class TrackioRun:
         self.id = known or f"{run.name}-{secrets.token_hex(3)}"
         self.shown = f"run {self.id} of {place_of(run)}: trackio show --project {run.config.project}"
         given = run.config.trackio
-        self._run: Any = import_module("trackio").init(
+        self._run: Any = _quiet().init(
             project=run.config.project,
             name=self.id,
             space_id=given.space,
