@@ -232,7 +232,7 @@ def test_the_data_card(tmp_path: Path):
     state = {"attempts": [attempt()], "stages": {**STAGES, "prepare": {"folder": str(card)}}}
     report = told(write_reported(tmp_path / "wee", run__json=state))
     assert table(report, "data", "what the model gets")[0] == ("documents", "80", "12")
-    assert table(report, "data", "where the text is from") == [
+    assert table(report, "data", "where the text was when it was prepared") == [
         ("/data/text", "train", "1", "8.79 kB", "80", "3", "1")
     ]
     said = words(report, "data")
