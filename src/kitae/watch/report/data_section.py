@@ -99,7 +99,8 @@ def _sources(title: str, card: Mapping[str, Any]) -> Iterator[Block]:
     if rows:
         more = f" (the first {_SOURCES} of {len(rows)})" if len(rows) > _SOURCES else ""
         head = ("source", "for", "files", "bytes", "documents", "blank lines", "bad lines")
-        yield Table(f"{title}where the text was when it was prepared{more}", head, tuple(rows[:_SOURCES]), frozenset({0, 1}))
+        caption = f"{title}where the text was when it was prepared{more}"
+        yield Table(caption, head, tuple(rows[:_SOURCES]), frozenset({0, 1}))
 
 
 def _labels(title: str, card: Mapping[str, Any]) -> Iterator[Block]:
