@@ -133,6 +133,15 @@ def test_a_run_that_fails_gets_its_report(tmp_path: Path, error: Exception, repo
     assert not reported or str(error) in (run.path / "report.html").read_text()
 
 
+def test_a_reader_who_is_gone_does_not_hide_the_error(tmp_path: Path):
+    def told(line: str) -> None:
+        raise BrokenPipeError
+
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(TrainingError), report_on_failure(run, told), run.attempt():
+        raise TrainingError("step 7: the loss is nan")
+
+
 def test_a_run_that_another_process_has_keeps_its_report(tmp_path: Path):
     run, said = RunFolder(tmp_path / "run"), list[str]()
     with run.held(), pytest.raises(KitaeError), report_on_failure(run, said.append), run.attempt():

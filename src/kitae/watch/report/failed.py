@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kitae.errors import RecipeError, StoppedError
@@ -28,5 +28,6 @@ def report_on_failure(run: RunFolder, tell: Callable[[str], None]) -> Iterator[N
         if run.attempts > before:
             from kitae.watch.report.write import report_at_end
 
-            report_at_end(run.path, tell)
+            with suppress(OSError):  # nobody reads what is told: the error that ended it counts
+                report_at_end(run.path, tell)
         raise
