@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 CHROMIUM = "chromium"
 FLAGS = (
@@ -65,9 +65,15 @@ def opened(browser: Browser, path: Path, *, width: int = 1200, scheme: str = "li
             one.abort()
 
     context.route("**/*", route)
-    page.on("console", lambda message: found.said.append(f"{message.type}: {message.text}"))
+    page.on("console", lambda message: _hear(found, message))
     page.on("pageerror", lambda error: found.said.append(str(error)))
     page.goto(address)
     page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
     yield found
     context.close()
+
+
+def _hear(found: Opened, message: ConsoleMessage) -> None:
+    """Errors and warnings; Plotly also traces how often it laid a plot out."""
+    if message.type in ("error", "warning", "assert"):
+        found.said.append(f"{message.type}: {message.text}")

@@ -69,11 +69,11 @@
       linecolor: ink("--line"),
       zerolinecolor: ink("--grid"),
       tickfont: { color: ink("--soft") },
-      automargin: true,
       exponentformat: "power",
     };
-    const x = { ...common, title: { text: chart.x, font: { color: ink("--soft") } } };
-    const y = { ...common, title: { text: chart.y, font: { color: ink("--soft") } } };
+    // Only the left margin follows its labels: with the lower one, too, each change could call for another.
+    const x = { ...common, tickangle: 0, title: { text: chart.x, font: { color: ink("--soft") } } };
+    const y = { ...common, automargin: "left", title: { text: chart.y, font: { color: ink("--soft") } } };
     if (chart.dates || chart.kind === "heat") x.type = "date";
     if (!x.type) Object.assign(x, { separatethousands: true, exponentformat: "SI" });
     if (chart.doubling) Object.assign(x, { type: "log", dtick: Math.log10(2), tickformat: "d" });
