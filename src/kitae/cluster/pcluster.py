@@ -25,7 +25,6 @@ from kitae.storage.lock import exclusive
 OVERRIDE = "KITAE_PCLUSTER"
 """Names the folder of a virtual environment that has ParallelCluster already."""
 _COMPLETE = "complete"
-_SCHEMA_S = 120
 _DROPPED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
@@ -74,18 +73,20 @@ class Engine:
 
     def schema_problems(self, config: Mapping[str, Any], name: str) -> list[str]:
         """What its schema says against a configuration, each as `path: message`; no account is needed."""
-        problems: list[str] = self._asked("schema_program.py", [name], config, str(config["Region"]))
-        return problems
+        answer = self._asked("schema_program.py", [name], config, str(config["Region"]))
+        if not isinstance(answer, list):
+            raise self._nonsense()
+        return [str(one) for one in answer]
 
     def update_rows(
         self, name: str, old: Mapping[str, Any], targets: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, list[dict[str, Any]]]:
         """What its update policies say of each target, as `update_program` tells it; without an account."""
         asked = {"name": name, "old": old, "targets": targets}
-        rows: dict[str, list[dict[str, Any]]] = self._asked(
-            "update_program.py", [], asked, str(old["Region"])
-        )
-        return rows
+        answer = self._asked("update_program.py", [], asked, str(old["Region"]))
+        if not isinstance(answer, dict) or any(not isinstance(answer.get(one), list) for one in targets):
+            raise self._nonsense()
+        return answer
 
     def _asked(self, program: str, words: Sequence[str], given: Any, region: str) -> Any:
         """What a program of kitae's that runs there answers to JSON. Raises `ClusterError`."""
@@ -94,10 +95,16 @@ class Engine:
         done = self._started(python, {"AWS_DEFAULT_REGION": region}, json.dumps(given))
         if done.returncode != 0:
             last = done.stderr.strip().splitlines()[-1:] or [f"code {done.returncode}"]
-            raise ClusterError(
-                f"ParallelCluster's schema cannot be run in {self.folder}: {last[0]}; {_AGAIN}"
-            )
-        return json.loads(done.stdout)
+            raise ClusterError(f"ParallelCluster's rules cannot be run in {self.folder}: {last[0]}; {_AGAIN}")
+        try:
+            return json.loads(done.stdout)
+        except ValueError:
+            raise self._nonsense() from None
+
+    def _nonsense(self) -> ClusterError:
+        return ClusterError(
+            f"{self.folder / 'bin/python'} does not answer as a Python with ParallelCluster does; {_AGAIN}"
+        )
 
     def _started(
         self, words: Sequence[str], environment: Mapping[str, str] | None, stdin: str = ""
@@ -111,7 +118,10 @@ class Engine:
             raise ClusterError(f"{words[0]} cannot be started: {error.strerror}; {_AGAIN}") from None
 
 
-_AGAIN = "remove that folder, and `kitae cluster engine` makes it anew"
+_AGAIN = (
+    f"where {OVERRIDE} names it, name another or unset it; otherwise remove that folder, and "
+    "`kitae cluster engine` makes it anew"
+)
 
 
 def find() -> Engine | None:
