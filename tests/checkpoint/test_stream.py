@@ -56,13 +56,13 @@ class Watching(DictSource):
         self.alive -= 1
 
 
-def test_all_in_order_with_two_boxes_in_memory():
+def test_all_in_order_with_two_boxes_in_memory_at_most():
     source, sink, complete = Watching(), Taking(), []
     stream(source, sink, wrote=complete.append)
     assert all(torch.equal(sink.taken[name], tensor) for name, tensor in LARGE.items())
     assert sink.boxes == [*(("a", row) for row in range(ROWS)), ("b", 0), ("c", 0), ("c", 1)]
     assert complete == ["a", "b", "c"]
-    assert source.peak == 2
+    assert source.peak <= 2
     assert source.alive == 0
 
 
