@@ -7,12 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
+from waiting import gone, wait_for
 
 from kitae.launch import helper
 from kitae.launch.helper import Helper, helped
@@ -27,20 +25,6 @@ def _importable(monkeypatch: pytest.MonkeyPatch):
 
 def works(folder: Path, **settings: object) -> Helper:
     return Helper("helper_works", {"folder": str(folder), **settings})
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_it_gets_its_settings_is_heard_and_ends_with_the_block(tmp_path: Path):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import psutil
 import pytest
 from neuron_stream import idle, report, stand_in
 from recorded_runs import attempt, write_run
+from waiting import gone, wait_for
 
 from kitae.watch.alarms import all_alarms, read_alarms
 from kitae.watch.samples import latest_samples, read_samples
@@ -23,20 +24,6 @@ from kitae.watch.samples import latest_samples, read_samples
 QUIET = {"disk_free": 1e-9}
 """The disk of whoever runs this may be nearly full."""
 CODE = f"import sys; sys.path[:] = {sys.path}; from kitae.watch.sampler import main; main()"
-
-
-def wait_for(what: Callable[[], Any]) -> None:
-    end = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 class Watched:
