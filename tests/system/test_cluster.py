@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -23,35 +22,24 @@ from iam_requests import request_of
 from iam_stacks import requests_of
 from moto_server import ACCOUNT
 from moto_server_fixtures import BEFORE_CALL, engine, moto, moto_process
+from pcluster_real import real
 
 from kitae.catalog.aws import fleet_types
 from kitae.cli.main import main
 from kitae.cluster.aws import Account
 from kitae.cluster.config import PLACEHOLDER, Site, config_of
 from kitae.cluster.leftovers import scan
-from kitae.cluster.pcluster import Engine, find, make
+from kitae.cluster.pcluster import Engine
 from kitae.cluster.policy import Scope, ending_statements, statements
 from kitae.cluster.schema import ClusterFile
 from kitae.cluster.up import Build, prepare
 from kitae.errors import ClusterError
 
-__all__ = ["engine", "moto", "moto_process"]  # fixtures
+__all__ = ["engine", "moto", "moto_process", "real"]  # fixtures
 
 # moto has no type of keys, and takes no launch template with a machine's own disks.
 LEFT_OUT = ("KeyPairValidator", "HeadNodeLaunchTemplateValidator", "ComputeResourceLaunchTemplateValidator")
 SUPPRESSED = [word for one in LEFT_OUT for word in ("--suppress", one)]
-
-
-@pytest.fixture(scope="session")
-def real() -> Engine:
-    """ParallelCluster's own environment, made once in the cache."""
-    if os.environ.get("KITAE_WITHOUT_PCLUSTER"):
-        pytest.skip(f"ParallelCluster is left out: {os.environ['KITAE_WITHOUT_PCLUSTER']}")
-    if shutil.which("node") is None:
-        pytest.fail(
-            "there is no node here, which ParallelCluster needs; KITAE_WITHOUT_PCLUSTER=why leaves it out"
-        )
-    return find() or make(print)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,28 +13,16 @@ from cluster_case import GOOD, loaded, write_cluster
 from moto_server_fixtures import BEFORE_CALL, engine, moto, moto_process
 from pcluster_made import stand
 from pcluster_policies import rows_of
+from pcluster_real import real
 from pcluster_standin import StandIn
 
 from kitae.cli.main import main
 from kitae.cluster.aws import Account
 from kitae.cluster.config import PLACEHOLDER, config_of
 from kitae.cluster.kept import change_begun, kept
-from kitae.cluster.pcluster import Engine, find, make
 from kitae.cluster.stacks import find_stack
 
-__all__ = ["engine", "moto", "moto_process"]  # fixtures
-
-
-@pytest.fixture(scope="session")
-def real() -> Engine:
-    """ParallelCluster's own environment, made once in the cache."""
-    if os.environ.get("KITAE_WITHOUT_PCLUSTER"):
-        pytest.skip(f"ParallelCluster is left out: {os.environ['KITAE_WITHOUT_PCLUSTER']}")
-    if shutil.which("node") is None:
-        pytest.fail(
-            "there is no node here, which ParallelCluster needs; KITAE_WITHOUT_PCLUSTER=why leaves it out"
-        )
-    return find() or make(print)
+__all__ = ["engine", "moto", "moto_process", "real"]  # fixtures
 
 
 CHANGES = {
